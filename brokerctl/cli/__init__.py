@@ -1,0 +1,73 @@
+"""The command line: one file a verb, imported only when it is called; errors and exit codes are decided here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+
+from brokerctl.errors import EXIT_BUG, EXIT_USAGE, BrokerctlError
+
+# verb → what it is for; the module is brokerctl.cli.VERB, with `main(argv) -> int`.
+VERBS: Mapping[str, str] = {
+    "run": "supervise a lifecycle here, in the foreground",
+    "status": "what a running broker does, and what it waits for",
+    "shutdown": "ask a running broker to stop, follow it, return its exit code",
+    "cleanup-push": "add a cleanup action to a running broker, before the others",
+    "simulate": "run one scenario in virtual time and tell the story",
+    "test": "run scenarios, in one or several worlds, and report",
+    "replay": "feed a trace's inputs to a fresh model and compare",
+    "states": "the lifecycle's states and transitions, as text or a diagram",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb; returns the exit code. All that a user did wrong ends as one line and 2."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    debug = "--debug" in words[:1]
+    if debug:
+        words = words[1:]
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(_usage())
+        return 0 if words else EXIT_USAGE
+    if words[0] in {"-V", "--version"}:
+        from importlib.metadata import version
+
+        print(f"brokerctl {version('brokerctl')}")
+        return 0
+    verb = words[0]
+    if verb not in VERBS:
+        print(f"brokerctl: unknown command {verb!r}; expected one of {', '.join(VERBS)}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words[1:])
+        sys.stdout.flush()
+    except BrokerctlError as error:
+        if debug:
+            raise
+        print(f"brokerctl {verb}: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); the interpreter must not complain about it again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BUG if debug else 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        print(
+            f"brokerctl {verb}: this is a bug: {type(error).__name__}: {error} (brokerctl --debug {verb} … tells where)",
+            file=sys.stderr,
+        )
+        return EXIT_BUG
+    return code
+
+
+def _usage() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    return (
+        f"usage: brokerctl [--debug] COMMAND …\n\n{verbs}\n\nbrokerctl COMMAND --help tells more about each."
+    )

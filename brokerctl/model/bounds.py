@@ -1,0 +1,119 @@
+"""How long each state of a stop may last: the one place that adds timeouts.
+
+The lifecycle arms its timers from here, EXTEND_TIMEOUT_USEC covers what is said here, `worst_case` is what a unit's
+TimeoutStopSec must exceed, and the invariant "bounds held" checks it. A bound includes `SLACK_NS`, the time that a world
+may take to notice; None is no promise. DESIGN 5 has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from brokerctl.durations import S
+from brokerctl.model.lifecycle import State
+from brokerctl.model.tree import Tree
+from brokerctl.settings import Action, Settings
+
+# A loaded machine wakes a process up late: 1 s is 50 times the p99 that `make bench` measures with 4 CPU hogs.
+SLACK_NS = 1 * S
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def ladder_ns(settings: Settings) -> int | None:
+    """How long the end of one action by force may take."""
+    return _sum(rung.wait_ns for rung in settings.ladder)
+
+
+def slice_ns(action: Action, settings: Settings) -> int:
+    """The time reserved for an essential action after its list was aborted."""
+    return settings.essential_timeout_ns if action.timeout_ns is None else action.timeout_ns
+
+
+def _list_ns(actions: tuple[Action, ...], settings: Settings, budget_ns: int | None) -> int | None:
+    """A list's bound: its budget, a ladder, and the slices of essential ones; or the actions' own timeouts."""
+    ladder = ladder_ns(settings)
+    if ladder is None:
+        return None
+    grace_ns = settings.output_grace_ns
+    own = _sum(_sum((action.timeout_ns, ladder, grace_ns)) for action in actions)
+    if budget_ns is None:
+        return own
+    reserved = sum(slice_ns(action, settings) + ladder for action in actions if action.essential)
+    return _least(own, budget_ns + ladder + reserved)
+
+
+def cleanup_ns(settings: Settings, *, signalled: bool) -> int | None:
+    """CLEANUP, from its entry or from the signal that came later. A request waits for ever (FLUX.md 34)."""
+    if not settings.cleanup:
+        return SLACK_NS
+    budget_ns = settings.cleanup_timeout_ns if signalled else None
+    return _sum((_list_ns(settings.cleanup, settings, budget_ns), SLACK_NS))
+
+
+def finalize_ns(settings: Settings, *, signalled: bool) -> int | None:
+    """FINALIZE: rc3 writes what must not be lost; a request waits for it for ever."""
+    if not settings.rc3:
+        return SLACK_NS
+    budget_ns = settings.finalize_timeout_ns if signalled else None
+    return _sum((_list_ns(settings.rc3, settings, budget_ns), SLACK_NS))
+
+
+def shutdown_ns(settings: Settings, tree: Tree, rank: int) -> int | None:
+    """SHUTDOWN: how long this rank waits for its children; always longer than a child's own SHUTDOWN and FINALIZE.
+
+    With shutdown-timeout set, the leader has it and depth d its share; without, the bounds nest from the leaves up.
+    Equal bounds on all levels were measured to break leaves-to-root.
+    """
+    height = tree.heights[rank]
+    if height == 0:
+        return 0
+    timeout_ns, slack_ns = settings.shutdown_timeout_ns, settings.shutdown_slack_ns
+    if slack_ns is None:
+        return timeout_ns if rank == 0 else None
+    if timeout_ns is not None:
+        return timeout_ns - tree.depths[rank] * timeout_ns // (tree.heights[0] + 1)
+    level_ns = _sum((finalize_ns(settings, signalled=True), slack_ns))
+    return None if level_ns is None else height * level_ns
+
+
+def state_ns(state: State, settings: Settings, tree: Tree, rank: int, *, signalled: bool) -> int | None:
+    """The promised bound of one state of this rank, `SLACK_NS` included; None is no promise."""
+    match state:
+        case State.CONFIG_SYNC:
+            return _sum((settings.config_sync_timeout_ns, SLACK_NS))
+        case State.CLEANUP:
+            return cleanup_ns(settings, signalled=signalled) if rank == 0 else SLACK_NS
+        case State.SHUTDOWN:
+            return _sum((shutdown_ns(settings, tree, rank), SLACK_NS))
+        case State.FINALIZE:
+            return finalize_ns(settings, signalled=signalled)
+        case State.GOODBYE:
+            return SLACK_NS + (settings.goodbye_timeout_ns if rank else 0)
+        case State.UNLOAD_BUILTINS:
+            return SLACK_NS + settings.unload_timeout_ns
+        case _:
+            return None
+
+
+_STOP = (State.CLEANUP, State.SHUTDOWN, State.FINALIZE, State.GOODBYE, State.UNLOAD_BUILTINS)
+
+
+def worst_case(settings: Settings, tree: Tree) -> int | None:
+    """How long a signal-initiated stop of the leader in RUN may take in all; None is no promise.
+
+    rc2's own end comes first: its ladder, if there is an rc2.
+    """
+    rc2 = (ladder_ns(settings),) if settings.rc2 else ()
+    return _sum((*rc2, *(state_ns(state, settings, tree, 0, signalled=True) for state in _STOP)))

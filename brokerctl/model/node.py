@@ -1,0 +1,142 @@
+"""All that a world sees of a rank's model: events in, effects out.
+
+Components call each other inside one `handle`; there is no re-entry. Timers and runs are kept here by name, each with
+who wants to know: a timer that fires was armed and not cancelled, so nobody checks for staleness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerctl.model import lifecycle, requests
+from brokerctl.model.broker import Broker
+from brokerctl.model.overlay import Overlay
+from brokerctl.model.run import Run
+from brokerctl.model.tree import Tree
+from brokerctl.records import (
+    Arm,
+    Asked,
+    Booted,
+    Cancel,
+    Effect,
+    Emptied,
+    Event,
+    Exited,
+    Fired,
+    KillFailed,
+    Log,
+    Lost,
+    Output,
+    OutputEnded,
+    Received,
+    Restored,
+    Signal,
+    SpawnFailed,
+)
+from brokerctl.settings import Settings
+
+_COMPILED = lifecycle.compiled()
+
+
+class Node:
+    """One rank. `handle` is the only way in; the effects it appends are the only way out."""
+
+    __slots__ = ("_timers", "broker", "emit", "now_ns", "overlay", "rank", "runs", "settings", "tree")
+
+    emit: Callable[[Effect], None]
+
+    def __init__(self, rank: int, settings: Settings, tree: Tree, fire: lifecycle.Fire = _COMPILED) -> None:
+        self.rank = rank
+        self.settings = settings
+        self.tree = tree
+        self.now_ns = 0
+        self.runs: dict[str, Run] = {}
+        self._timers: dict[str, Callable[[], None]] = {}
+        self.broker = Broker(self, fire)
+        self.overlay = Overlay(self)
+
+    def handle(self, now_ns: int, event: Event, out: list[Effect]) -> None:
+        """Take in one event at this time; append what is to be done, in order."""
+        self.now_ns = now_ns
+        self.emit = out.append
+        _HANDLERS[type(event)](self, event)
+
+    # ---- for the components
+
+    def arm(self, timer: str, after_ns: int, then: Callable[[], None], *, reminder: bool = False) -> None:
+        """(Re)arm a timer of this rank; a reminder is no pending work."""
+        self._timers[timer] = then
+        self.emit(Arm(timer, after_ns, reminder))
+
+    def cancel(self, timer: str) -> None:
+        """Disarm a timer, if it is armed."""
+        if self._timers.pop(timer, None) is not None:
+            self.emit(Cancel(timer))
+
+    def is_armed(self, timer: str) -> bool:
+        """The timer will fire."""
+        return timer in self._timers
+
+    def log(self, component: str, level: int, text: str) -> None:
+        """A line of the broker's log."""
+        self.emit(Log(component, level, text))
+
+    # ---- dispatch
+
+    def _booted(self, _event: Booted) -> None:
+        self.broker.boot()
+
+    def _signal(self, event: Signal) -> None:
+        self.broker.signal(event.signum)
+
+    def _asked(self, event: Asked) -> None:
+        requests.asked(self, event)
+
+    def _fired(self, event: Fired) -> None:
+        self._timers.pop(event.timer)()
+
+    def _exited(self, event: Exited) -> None:
+        self.runs[event.run].exited(event.status)
+
+    def _output(self, event: Output) -> None:
+        self.runs[event.run].output(event)
+
+    def _output_ended(self, event: OutputEnded) -> None:
+        self.runs[event.run].output_ended(event)
+
+    def _emptied(self, event: Emptied) -> None:
+        self.runs[event.run].emptied()
+
+    def _spawn_failed(self, event: SpawnFailed) -> None:
+        self.runs[event.run].spawn_failed(event.errno)
+
+    def _kill_failed(self, event: KillFailed) -> None:
+        run = self.runs.get(event.run)
+        if run is not None:
+            run.kill_failed(event)
+
+    def _received(self, event: Received) -> None:
+        self.overlay.received(event.peer, event.message)
+
+    def _lost(self, event: Lost) -> None:
+        self.overlay.lost(event.peer, event.why)
+
+    def _restored(self, _event: Restored) -> None:
+        """Nothing is stored yet by a broker without jobs."""
+
+
+_HANDLERS: dict[type[Event], Callable[..., None]] = {
+    Booted: Node._booted,  # noqa: SLF001
+    Signal: Node._signal,  # noqa: SLF001
+    Asked: Node._asked,  # noqa: SLF001
+    Fired: Node._fired,  # noqa: SLF001
+    Exited: Node._exited,  # noqa: SLF001
+    Output: Node._output,  # noqa: SLF001
+    OutputEnded: Node._output_ended,  # noqa: SLF001
+    Emptied: Node._emptied,  # noqa: SLF001
+    SpawnFailed: Node._spawn_failed,  # noqa: SLF001
+    KillFailed: Node._kill_failed,  # noqa: SLF001
+    Received: Node._received,  # noqa: SLF001
+    Lost: Node._lost,  # noqa: SLF001
+    Restored: Node._restored,  # noqa: SLF001
+}

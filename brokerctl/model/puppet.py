@@ -1,0 +1,131 @@
+"""A puppet: a process whose behaviour is declared, as a pure machine.
+
+The simulator steps it; the live world acts the same machine out with a real process. It has a main process and, perhaps,
+`leaves`: children that outlive it and hold its output; detached ones are in a session of their own, where a signal to the
+process group doesn't reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from brokerctl.records import Scope
+
+SIGKILL = 9
+
+
+class Reaction(msgspec.Struct, frozen=True, gc=False):
+    """What a puppet's main process does with a signal: nothing, or exit with a code after a while."""
+
+    ignore: bool = False
+    after_ns: int = 0
+    code: int = 0
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """What one process of a puppet does, everything decided (no draw is left).
+
+    `runs_ns` None is for ever. `status` is the wait status of its natural end. `start_errno` makes the start fail.
+    An `uninterruptible` one survives every signal, SIGKILL too, until it is released.
+    """
+
+    runs_ns: int | None = 0
+    status: int = 0
+    on: Mapping[int, Reaction] = {}
+    prints: tuple[tuple[Literal["out", "err"], str], ...] = ()
+    leaves: int = 0
+    leaves_ns: int | None = None
+    detached: bool = False
+    start_errno: int = 0
+    uninterruptible: bool = False
+
+
+Happening = Literal["exited", "output-ended", "emptied"]
+
+
+class Puppet:
+    """One run of a part. Times are absolute nanoseconds of whoever steps it.
+
+    `due()` is when it next does something by itself; `advance(now)` says what has happened up to now, in order.
+    """
+
+    __slots__ = (
+        "_emptied", "_end_ns", "_exited", "_leaf_ends", "_output_ended", "_part", "_pending_kill", "_stuck", "_watched",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, part: Part, now_ns: int) -> None:
+        self._part = part
+        self._end_ns = None if part.runs_ns is None else now_ns + part.runs_ns
+        self.status = part.status
+        self._exited = self._output_ended = self._emptied = False
+        self._leaf_ends: list[int | None] = []
+        if part.leaves:
+            end_ns = None if part.leaves_ns is None else now_ns + part.leaves_ns
+            self._leaf_ends = [end_ns] * part.leaves
+        self._stuck = part.uninterruptible
+        self._pending_kill = False
+        self._watched = False
+
+    def due(self) -> int | None:
+        """The next time at which `advance` has something to tell, or None: only a signal can change it."""
+        if self._stuck:
+            return None
+        times = [end for end in self._leaf_ends if end is not None]
+        if not self._exited and self._end_ns is not None:
+            times.append(self._end_ns)
+        return min(times, default=None)
+
+    def advance(self, now_ns: int) -> list[Happening]:
+        """What has happened up to now and was not told yet; a process's end comes after its output's, as in a kernel."""
+        happened: list[Happening] = []
+        if self._stuck:
+            return happened
+        exiting = not self._exited and self._end_ns is not None and self._end_ns <= now_ns
+        if self._leaf_ends:
+            self._leaf_ends = [end for end in self._leaf_ends if end is None or end > now_ns]
+        if not self._output_ended and (self._exited or exiting) and not self._leaf_ends:
+            self._output_ended = True
+            happened.append("output-ended")
+        if exiting:
+            self._exited = True
+            happened.append("exited")
+        if self._watched and not self._emptied and self._exited and not self._leaf_ends:
+            self._emptied = True
+            happened.append("emptied")
+        return happened
+
+    def signal(self, now_ns: int, signum: int, scope: Scope) -> bool:
+        """Send a signal to the group or to all; False where nobody is there to get it (ESRCH)."""
+        part = self._part
+        reaches_leaves = bool(self._leaf_ends) and (scope == "all" or not part.detached)
+        reached = not self._exited or reaches_leaves
+        if scope == "all":
+            self._watched = True
+        if self._stuck:
+            self._pending_kill |= signum == SIGKILL
+            return reached
+        if reaches_leaves:
+            self._leaf_ends = []
+        if not self._exited:
+            self._react(now_ns, signum)
+        return reached
+
+    def _react(self, now_ns: int, signum: int) -> None:
+        reaction = None if signum == SIGKILL else self._part.on.get(signum)
+        if reaction is None:
+            self._end_ns, self.status = now_ns, signum
+        elif not reaction.ignore:
+            end_ns = now_ns + reaction.after_ns
+            if self._end_ns is None or end_ns < self._end_ns:
+                self._end_ns, self.status = end_ns, reaction.code << 8
+
+    def release(self, now_ns: int) -> None:
+        """It is interruptible again; a SIGKILL that was sent meanwhile works now."""
+        self._stuck = False
+        if self._pending_kill and not self._exited:
+            self._end_ns, self.status = now_ns, SIGKILL
+            self._leaf_ends = []

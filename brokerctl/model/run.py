@@ -1,0 +1,174 @@
+"""One run: a process from its start until it is complete, and the ladder that ends it.
+
+It is complete when the process has exited *and* its output has ended (FLUX.md 22). Where the ladder reaches everything
+that descends from it (scope `all`), an aborted run is complete only when nothing of it is left, or when the ladder is
+used up: then it is told as still running, and abandoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from brokerctl.model.ladder import Ladder
+from brokerctl.model.words import ENOENT, ESRCH, error_text, signal_name, signal_text
+from brokerctl.records import (
+    Abandon,
+    CloseOutput,
+    Command,
+    Ended,
+    Kill,
+    KillFailed,
+    Output,
+    OutputEnded,
+    Start,
+)
+
+if TYPE_CHECKING:
+    from brokerctl.model.node import Node
+    from brokerctl.settings import Rung
+
+ERR, WARNING, INFO, DEBUG = 3, 4, 6, 7
+RC_NOT_FOUND = 127
+RC_NOT_EXECUTABLE = 126
+RC_ABORTED = 1  # aborted, and yet exited with 0 (FLUX.md 21)
+SIGKILL = 9
+
+
+class Run:
+    """A started process. `done(rc)` is called once, when it is complete; `rc` is 0–255 as a shell has it."""
+
+    __slots__ = (
+        "_aborted", "_command", "_done", "_emptied", "_exited", "_ladder", "_node", "_output_ended", "_started_ns",
+        "_status", "name",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, name: str, command: Command, done: Callable[[int], None]) -> None:
+        self._node = node
+        self.name = name
+        self._command = command
+        self._done = done
+        self._started_ns = node.now_ns
+        self._status = 0
+        self._exited = self._emptied = self._aborted = False
+        self._output_ended = command.inherit  # nothing to read: complete when it exits
+        self._ladder: Ladder | None = None
+        node.runs[name] = self
+        node.emit(Start(name, command))
+
+    # ---- what it is told by the world
+
+    def exited(self, status: int) -> None:
+        self._exited, self._status = True, status
+        grace_ns = self._node.settings.output_grace_ns
+        if not self._output_ended and grace_ns is not None:
+            self._node.arm(f"output-grace {self.name}", grace_ns, self._close_output)
+        self._complete()
+
+    def output(self, event: Output) -> None:
+        self._node.log("broker", INFO if event.stream == "out" else ERR, f"{self.name}: {event.text}")
+
+    def output_ended(self, event: OutputEnded) -> None:
+        self._output_ended = True
+        self._node.cancel(f"output-grace {self.name}")
+        if event.dropped:
+            self._node.log(
+                "broker", WARNING, f"{self.name}: {event.dropped} more bytes of output were not logged"
+            )
+        if event.holder:
+            self._node.log("broker", WARNING, f"{self.name}: its output was still held by {event.holder}")
+        self._complete()
+
+    def emptied(self) -> None:
+        self._emptied = True
+        self._complete()
+
+    def spawn_failed(self, errno: int) -> None:
+        rc = RC_NOT_FOUND if errno == ENOENT else RC_NOT_EXECUTABLE
+        if self._command.inherit and not self._node.settings.explain:
+            self._end(rc, "Exited")  # rc2 of Flux: its fork exits with the code (FLUX.md 18)
+        else:
+            self._end(rc, f"error launching process: {error_text(errno)}")
+
+    def kill_failed(self, event: KillFailed) -> None:
+        if event.errno != ESRCH:
+            name = signal_name(event.signum)
+            self._node.log("broker", ERR, f"{self.name}: cannot send {name}: {error_text(event.errno)}")
+        elif event.signum != SIGKILL:
+            self._node.log("broker", DEBUG, f"kill: killpg: {error_text(ESRCH)}")
+
+    # ---- its end by force
+
+    def abort(self) -> None:
+        """Step on the ladder; it climbs by its own times from there."""
+        if self._ladder is None:
+            self._aborted = True
+            self._ladder = Ladder(self._node.settings.ladder)
+            self._rung(self._ladder.hurry())
+
+    def hurry(self) -> None:
+        """A signal asks for the end: step on the ladder, or one rung further (DESIGN 5)."""
+        if self._ladder is None:
+            self.abort()
+        else:
+            self._rung(self._ladder.hurry())
+
+    def _rung(self, rung: Rung) -> None:
+        node = self._node
+        node.cancel(f"ladder {self.name}")
+        node.emit(Kill(self.name, rung.signum, node.settings.ladder_scope))
+        if rung.wait_ns is not None:
+            node.arm(f"ladder {self.name}", rung.wait_ns, self._climb)
+
+    def _climb(self) -> None:
+        assert self._ladder is not None
+        rung = self._ladder.climb()
+        if rung is not None:
+            self._rung(rung)
+            return
+        sent = ", ".join(signal_name(signum) for signum in self._ladder.sent())
+        self._node.log("broker", ERR, f"{self.name}: still running after {sent}: {self._command.text}")
+        self._node.emit(Abandon(self.name))
+        if self._exited:
+            self._end(*self._verdict())
+        else:
+            self._end(128 + SIGKILL, "still running")
+
+    def _close_output(self) -> None:
+        self._node.emit(CloseOutput(self.name))
+
+    # ---- completion
+
+    def _complete(self) -> None:
+        watched = self._aborted and self._node.settings.ladder_scope == "all"
+        if self._exited and self._output_ended and (self._emptied or not watched):
+            self._end(*self._verdict())
+
+    def _verdict(self) -> tuple[int, str]:
+        """The code and what became of it, from the wait status (FLUX.md 13, 19, 21)."""
+        signum = self._status & 0x7F
+        if signum:
+            return 128 + signum, signal_text(signum)
+        rc = self._status >> 8
+        if rc == 0 and self._aborted:
+            return RC_ABORTED, "aborted after exit with rc=0"
+        return rc, "Exited"
+
+    def _end(self, rc: int, how: str) -> None:
+        node = self._node
+        node.cancel(f"output-grace {self.name}")
+        node.cancel(f"ladder {self.name}")
+        del node.runs[self.name]
+        node.emit(Ended(self.name, self._command.text, rc, how, node.now_ns - self._started_ns))
+        self._done(rc)
+
+    def about(self) -> dict[str, object]:
+        """What `status` says of it."""
+        sent = self._ladder.sent() if self._ladder is not None else ()
+        return {
+            "run": self.name,
+            "command": self._command.text,
+            "for_ns": self._node.now_ns - self._started_ns,
+            "exited": self._exited,
+            "signals": [signal_name(signum) for signum in sent],
+        }

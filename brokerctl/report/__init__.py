@@ -1,0 +1,1 @@
+"""Results of runs, as text, TAP and JUnit: records in, text out."""

@@ -1,0 +1,1 @@
+"""Scenarios: read, run in a world, judged."""

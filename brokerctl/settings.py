@@ -1,0 +1,93 @@
+"""The frozen settings of one broker: every limit and every habit that the model knows, named for what it does.
+
+Where they come from (policy, file, `-S`) is `config`'s; below it the word policy does not exist.
+Durations are nanoseconds; None is no limit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from brokerctl.durations import MINUTE, S
+from brokerctl.records import Command, Scope
+
+
+class Rung(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One step of a kill ladder: a signal, and how long it may take before the next; None is for ever."""
+
+    signum: int
+    wait_ns: int | None
+
+
+class Action(msgspec.Struct, frozen=True, gc=False):
+    """One command of an ordered list (rc1, rc2, cleanup, rc3).
+
+    `timeout_ns` cuts off this action alone. An `essential` action still runs after its list was aborted, within a slice
+    of its own: its timeout, else `Settings.essential_timeout_ns`.
+    """
+
+    command: Command
+    timeout_ns: int | None = None
+    essential: bool = False
+
+
+SignalHabit = Literal["abort", "arm"]
+
+
+class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What one broker promises and how it behaves; immutable, shared by all ranks of an instance."""
+
+    rc1: tuple[Action, ...] = ()
+    rc2: tuple[Action, ...] = ()
+    cleanup: tuple[Action, ...] = ()
+    rc3: tuple[Action, ...] = ()
+    shell: str = "/bin/bash"  # runs a command that is one string (FLUX.md 13)
+
+    # Limits. FLUX.md 25, 36, 37, 11, 12 give Flux's defaults; DESIGN's bounds table the hardened ones.
+    cleanup_timeout_ns: int | None = None
+    shutdown_timeout_ns: int | None = None
+    finalize_timeout_ns: int | None = None
+    config_sync_timeout_ns: int | None = None
+    goodbye_timeout_ns: int = 60 * S
+    unload_timeout_ns: int = 60 * S
+    quorum_warn_ns: int | None = 60 * S
+    shutdown_warn_ns: int | None = 60 * S
+    essential_timeout_ns: int = 10 * S
+    # How long after a process has exited a stranger may hold its output (FLUX.md 22: for ever).
+    output_grace_ns: int | None = None
+    # Flux waits 0.1 s to report ranks that come online together (FLUX.md 01: quorum lasts 0.100s at size 1).
+    online_batch_ns: int = 0
+
+    # The kill ladder of an aborted or timed-out action (FLUX.md 20: SIGHUP, once), and whom it reaches.
+    ladder: tuple[Rung, ...] = (Rung(1, None),)
+    ladder_scope: Scope = "group"
+    # A signal that equals the last one within this time is the same one told twice (FLUX.md 30, 100).
+    same_signal_ns: int = 0
+    # What a terminating signal does in a CLEANUP that a request began, and in FINALIZE (FLUX.md 29, 31): `abort` what
+    # runs, or `arm` the timeout of a signal-initiated stop from that moment.
+    signal_in_requested_cleanup: SignalHabit = "abort"
+    signal_in_finalize: SignalHabit = "abort"
+    # Flux never disarms shutdown-timeout: it is logged, and ignored, even in FINALIZE (recorded run 12-rc3--hangs).
+    shutdown_timeout_outlives_state: bool = False
+    # How many levels below a broker a stuck rank may hold it, times this: slack of the nested bounds.
+    shutdown_slack_ns: int | None = None
+
+    # Lines that Flux does not have: why rc2 could not be started, what an abort dropped, which code another one hides.
+    explain: bool = False
+
+    exit_norestart: int | None = None
+    sd_notify: bool = False
+    sd_stop_timeout_ns: int | None = None
+    # Extend the service manager's deadline to cover the state's bound, re-sent in time (else as Flux: sd-stop-timeout
+    # on entry and before each action, FLUX.md 97, 98).
+    extend_to_bound: bool = False
+
+
+# The limit on one command list and its words: a mistake, not a need, beyond it.
+ACTIONS_MAX = 1000
+EXTEND_EVERY_NS = 10 * S
+EXTEND_SLACK_NS = 5 * S
+# EXTEND_TIMEOUT_USEC is an int in Flux; more than this overflows there (CASES S7).
+SD_STOP_TIMEOUT_MAX_NS = 35 * MINUTE

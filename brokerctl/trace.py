@@ -1,0 +1,177 @@
+"""Traces: a header, then one JSON line for each input and output of a model; made by worlds, read by everybody.
+
+A file begins with a `Header`, which is enough to build the model again and to place its times. Files of several ranks
+merge by time, ties by (rank, n).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+
+from brokerctl.errors import TraceError
+from brokerctl.records import (
+    AnyEffect,
+    AnyEvent,
+    Arm,
+    Cancel,
+    CloseOutput,
+    Effect,
+    Emptied,
+    Ended,
+    Event,
+    Exited,
+    Fired,
+    Kill,
+    KillFailed,
+    Line,
+    Output,
+    OutputEnded,
+    Record,
+    Start,
+)
+from brokerctl.settings import Settings
+
+VERSION = 1
+LINE_SIZE_MAX = 1 << 20
+
+
+class Topology(msgspec.Struct, frozen=True, gc=False):
+    """Who is whose parent: `parents[rank]`, -1 for the leader, and each rank's host."""
+
+    parents: tuple[int, ...] = (-1,)
+    hosts: tuple[str, ...] = ("localhost",)
+
+
+class Header(msgspec.Struct, frozen=True, tag="brokerctl-trace", tag_field="format"):
+    """The first line of a trace file.
+
+    `rank` is -1 where the file holds several ranks. `realtime_offset_ns` added to a time of the trace gives
+    CLOCK_REALTIME; 0 in virtual time, where `boot_id` is `virtual`.
+    """
+
+    version: int
+    rank: int
+    host: str
+    boot_id: str
+    realtime_offset_ns: int
+    settings: Settings
+    topology: Topology
+    settings_hash: str
+
+
+def header(
+    settings: Settings,
+    topology: Topology,
+    *,
+    rank: int = -1,
+    host: str = "",
+    boot_id: str = "virtual",
+    realtime_offset_ns: int = 0,
+) -> Header:
+    """The header of a trace that begins now."""
+    digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
+    return Header(VERSION, rank, host, boot_id, realtime_offset_ns, settings, topology, digest)
+
+
+class Writer:
+    """Writes a trace to an open binary file, line by line; the file stays the caller's."""
+
+    def __init__(self, file: IO[bytes], head: Header) -> None:
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode
+        file.write(self._encode(head) + b"\n")
+
+    def __call__(self, line: Line) -> None:
+        self._file.write(self._encode(line) + b"\n")
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self._file.flush()
+
+
+_decode_head = msgspec.json.Decoder(Header).decode
+_decode_line = msgspec.json.Decoder(Line).decode
+
+
+def decode_header(data: bytes, where: str) -> Header:
+    """The header from the first line of a file; TraceError where it is none, or of another version."""
+    try:
+        head = _decode_head(data)
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{where}:1: no trace header: {error}") from None
+    except UnicodeDecodeError:
+        raise TraceError(f"{where}:1: no trace header: not UTF-8") from None
+    if head.version != VERSION:
+        raise TraceError(f"{where}:1: trace version {head.version}; expected {VERSION}")
+    return head
+
+
+def decode_line(data: bytes, where: str, number: int) -> Line:
+    """One line of a trace; TraceError names file and line number otherwise."""
+    try:
+        return _decode_line(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{where}:{number}: no trace line: {error}") from None
+
+
+def read(path: Path) -> tuple[Header, Iterator[Line]]:
+    """The header and, lazily, the lines of a trace file."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read: {error.strerror}") from None
+    with_head = _lines(file, str(path))
+    head = decode_header(next(with_head, (1, b""))[1], str(path))
+    return head, (decode_line(data, str(path), number) for number, data in with_head)
+
+
+def _lines(file: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
+    with file:
+        number = 0
+        while data := file.readline(LINE_SIZE_MAX + 1):
+            number += 1
+            if len(data) > LINE_SIZE_MAX:
+                raise TraceError(f"{where}:{number}: longer than {LINE_SIZE_MAX >> 20} MiB")
+            yield number, data
+
+
+# ---- equality
+
+Story = dict[tuple[int, str], list[Record]]
+
+
+def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
+    """What a line is about: lines of one component have an order, two components race."""
+    if isinstance(what, Exited | Emptied):
+        return f"process {what.run}"
+    if isinstance(what, Output | OutputEnded):
+        return f"output {what.run}"
+    if isinstance(what, Fired):
+        return f"timer {what.timer}"
+    return "input" if isinstance(what, Event) else "model"
+
+
+Told = Literal["told"]
+
+
+def as_told(what: AnyEvent | AnyEffect | Event | Effect) -> Record | None:
+    """What a line tells when times and means are taken away; None where it says nothing that two worlds share.
+
+    Timers that are armed and cancelled, attempts to signal, and who holds a pipe depend on races and on the world.
+    """
+    if isinstance(what, Arm | Cancel | Kill | KillFailed | CloseOutput):
+        return None
+    if isinstance(what, Start):
+        return msgspec.structs.replace(
+            what, command=msgspec.structs.replace(what.command, argv=(), puppet="")
+        )
+    if isinstance(what, OutputEnded):
+        return OutputEnded(what.run)
+    if isinstance(what, Ended):
+        return msgspec.structs.replace(what, held_ns=0)
+    return what

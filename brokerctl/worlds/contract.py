@@ -1,0 +1,89 @@
+"""What a world is: it carries a model's effects out, feeds events back, and writes every line of both.
+
+A scenario reaches a world as `Resolved`: everything drawn and decided, no text left to interpret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from brokerctl.records import AnyEvent, Line
+from brokerctl.settings import Settings
+from brokerctl.trace import Topology
+from brokerctl.worlds.puppets import PuppetSpec
+
+Sink = Callable[[Line], None]
+
+Capability = Literal["virtual-time", "real-processes", "ranks", "uninterruptible", "panic"]
+
+
+class Trigger(Protocol):
+    """When a step is due: at a time, or some time after a line of the trace."""
+
+    def begin(self) -> int | None:
+        """Nanoseconds from the first event of the run, or None if lines decide."""
+
+    def see(self, line: Line) -> int | None:
+        """Nanoseconds after this line, or None if it isn't the one; asked until it answers once."""
+
+
+class Deliver(msgspec.Struct, frozen=True, tag=True):
+    """A step: the rank gets this event (a signal or a request)."""
+
+    rank: int
+    event: AnyEvent
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """A step: processes of this puppet that are uninterruptible become killable (the fault ends)."""
+
+    puppet: str
+
+
+Deed = Deliver | Release
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that a scenario does; `text` is how the scenario wrote its moment."""
+
+    trigger: Trigger
+    deed: Deed
+    text: str
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario, ready to run. Triggers keep state: resolve anew for every run."""
+
+    name: str
+    settings: Settings
+    topology: Topology
+    puppets: Mapping[str, PuppetSpec] = {}
+    steps: tuple[Step, ...] = ()
+    seed: int = 1
+    needs: frozenset[Capability] = frozenset()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended.
+
+    `ended`: every rank's broker has exited. `stuck`: nothing is pending any more, and nothing can happen. `horizon`:
+    the time was up. `exits` has the codes of the brokers that did exit; `undone` the texts of steps that never came.
+    """
+
+    kind: Literal["ended", "stuck", "horizon"]
+    t_ns: int
+    exits: Mapping[int, int]
+    undone: tuple[str, ...] = ()
+
+
+class World(Protocol):
+    """One way of running a scenario."""
+
+    name: str
+    capabilities: frozenset[Capability]
+
+    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int) -> Outcome:
+        """Run it to its end; every line goes to `sink` in order."""

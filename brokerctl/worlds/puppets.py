@@ -1,0 +1,62 @@
+"""Puppets as a scenario declares them, and the draws that turn a declaration into what one process does.
+
+Both worlds draw with `Random(f"{seed}/{name}/{rank}/{nth}")`, so a seed tells the same story in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from brokerctl.model.puppet import Part, Reaction
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """A duration: fixed (`low_ns` = `high_ns`), uniform between the two, or for ever (None)."""
+
+    low_ns: int | None
+    high_ns: int | None
+
+    def draw(self, random: Random) -> int | None:
+        """One duration of it."""
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return self.low_ns if self.low_ns == self.high_ns else random.randint(self.low_ns, self.high_ns)
+
+
+FOREVER = Span(None, None)
+
+
+class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A puppet's declaration. `runs` and `statuses` may differ by rank; -1 is every other rank."""
+
+    name: str
+    command: str
+    runs: Mapping[int, Span]
+    statuses: Mapping[int, int]
+    on: Mapping[int, Reaction] = {}
+    prints: tuple[tuple[Literal["out", "err"], str], ...] = ()
+    leaves: int = 0
+    leaves_run: Span = FOREVER
+    detached: bool = False
+    start_errno: int = 0
+    uninterruptible: bool = False
+
+
+def part(spec: PuppetSpec, seed: int, rank: int, nth: int) -> Part:
+    """What the `nth` process (from 0) of this puppet on this rank does."""
+    random = Random(f"{seed}/{spec.name}/{rank}/{nth}")
+    return Part(
+        runs_ns=spec.runs.get(rank, spec.runs[-1]).draw(random),
+        status=spec.statuses.get(rank, spec.statuses[-1]),
+        on=spec.on,
+        prints=spec.prints,
+        leaves=spec.leaves,
+        leaves_ns=spec.leaves_run.draw(random),
+        detached=spec.detached,
+        start_errno=spec.start_errno,
+        uninterruptible=spec.uninterruptible,
+    )
