@@ -30,8 +30,8 @@ FLUX = Settings(
     shutdown_timeout_outlives_state=True,
 )
 
-# Each limit has its precedents: flux.service 45 s for cleanup; systemd 90 s, Kubernetes 30 s, supervisord 10 s, pebble 5 s
-# for a stop; 5 minutes is flux.service's own patience for a level of the tree, and rc3 writes what must not be lost.
+# Each limit has its precedents: flux.service 45 s for cleanup; systemd 90 s, Kubernetes 30 s, supervisord 10 s and
+# pebble 5 s for a stop; 5 minutes is flux.service's patience for its peers, and rc3 writes what must not be lost.
 HARDENED = Settings(
     cleanup_timeout_ns=45 * S,
     finalize_timeout_ns=5 * MINUTE,
@@ -85,7 +85,7 @@ def _flag(text: str) -> bool:
 
 
 def parse_ladder(text: str) -> tuple[Rung, ...]:
-    """`HUP:2s,TERM:5s,KILL:5s`: signals in order, each with the time it may take; the last may have none (`HUP:none`)."""
+    """`HUP:2s,TERM:5s,KILL:5s`: signals in order, each with its time; the last may have none (`HUP:none`)."""
     rungs = []
     for word in text.split(","):
         name, colon, time = word.strip().partition(":")
@@ -134,22 +134,16 @@ ATTRIBUTES: Mapping[str, Attribute] = {
         "goodbye_timeout_ns", _limit, "how long a follower waits for its parent's goodbye"
     ),
     "broker.quorum-warn": Attribute("quorum_warn_ns", _duration, "how often a delayed quorum is logged"),
-    "broker.shutdown-warn": Attribute(
-        "shutdown_warn_ns", _duration, "how often a delayed shutdown is logged"
-    ),
+    "broker.shutdown-warn": Attribute("shutdown_warn_ns", _duration, "how often a delayed shutdown is logged"),
     "broker.essential-timeout": Attribute(
         "essential_timeout_ns", _limit, "the reserved slice of an essential action that has no timeout"
     ),
     "broker.output-grace": Attribute(
         "output_grace_ns", _duration, "how long a stranger may hold the output of a process that has exited"
     ),
-    "broker.kill-ladder": Attribute(
-        "ladder", parse_ladder, "the signals that end an action, and their times"
-    ),
+    "broker.kill-ladder": Attribute("ladder", parse_ladder, "the signals that end an action, and their times"),
     "broker.same-signal": Attribute("same_signal_ns", _limit, "two equal signals within this time are one"),
-    "broker.exit-norestart": Attribute(
-        "exit_norestart", _exit_code, "exit code after a request or a failed rc1"
-    ),
+    "broker.exit-norestart": Attribute("exit_norestart", _exit_code, "exit code after a request or a failed rc1"),
     "broker.sd-notify": Attribute("sd_notify", _flag, "tell the service manager (sd_notify)"),
     "broker.sd-stop-timeout": Attribute(
         "sd_stop_timeout_ns", _stop_timeout, "the extension asked of the service manager for one step"

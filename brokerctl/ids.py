@@ -53,6 +53,5 @@ def _ranges(numbers: Iterable[int], width: int) -> str:
         else:
             spans.append([number, number])
     return ",".join(
-        f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"
-        for first, last in spans
+        f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}" for first, last in spans
     )

@@ -48,7 +48,7 @@ class Online(Message, frozen=True):
 
 
 class Goodbye(Message, frozen=True):
-    """Child → parent: my subtree is done, may I go?"""
+    """Child → parent: my subtree is done, I would like to go."""
 
 
 class GoodbyeOk(Message, frozen=True):

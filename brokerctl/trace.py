@@ -7,19 +7,23 @@ merge by time, ties by (rank, n).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any
 
 import msgspec
 
 from brokerctl.errors import TraceError
 from brokerctl.records import (
+    Answer,
     AnyEffect,
     AnyEvent,
     Arm,
+    Asked,
     Cancel,
     CloseOutput,
+    Command,
     Effect,
     Emptied,
     Ended,
@@ -29,8 +33,13 @@ from brokerctl.records import (
     Kill,
     KillFailed,
     Line,
+    Log,
+    Lost,
+    Moved,
+    Notify,
     Output,
     OutputEnded,
+    Received,
     Record,
     Start,
 )
@@ -87,6 +96,7 @@ class Writer:
         file.write(self._encode(head) + b"\n")
 
     def __call__(self, line: Line) -> None:
+        """Write one line."""
         self._file.write(self._encode(line) + b"\n")
 
     def flush(self) -> None:
@@ -153,25 +163,45 @@ def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
         return f"output {what.run}"
     if isinstance(what, Fired):
         return f"timer {what.timer}"
+    if isinstance(what, Received | Lost):
+        return f"link {what.peer}"
     return "input" if isinstance(what, Event) else "model"
 
 
-Told = Literal["told"]
+# What no two worlds share in a text: durations, and who held a pipe.
+_MEANS = re.compile(
+    r"\b\d+(?:\.\d+)?(?:ns|us|ms|s|m|h)(?:\d+[sm])?\b|(?<=still held by ).*|(?<=EXTEND_TIMEOUT_USEC=)\d+"
+)
+_DEBUG = 7
+
+
+def _plain(text: str) -> str:
+    return _MEANS.sub("_", text)
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+_TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
+    # Timers, attempts to signal, and who holds a pipe depend on races and on the world.
+    Arm: _nothing,
+    Cancel: _nothing,
+    Kill: _nothing,
+    KillFailed: _nothing,
+    CloseOutput: _nothing,
+    Start: lambda what: Start(what.run, Command(what.command.text)),
+    OutputEnded: lambda what: OutputEnded(what.run),
+    Ended: lambda what: msgspec.structs.replace(what, held_ns=0),
+    Moved: lambda what: msgspec.structs.replace(what, held_ns=0),
+    Asked: lambda what: Asked(what.what, text=what.text),
+    Answer: lambda what: Answer(0, {key: what.body[key] for key in ("error",) if key in what.body}),
+    Notify: lambda what: Notify(_plain(what.text)),
+    Log: lambda what: None if what.level >= _DEBUG else Log(what.component, what.level, _plain(what.text)),
+}
 
 
 def as_told(what: AnyEvent | AnyEffect | Event | Effect) -> Record | None:
-    """What a line tells when times and means are taken away; None where it says nothing that two worlds share.
-
-    Timers that are armed and cancelled, attempts to signal, and who holds a pipe depend on races and on the world.
-    """
-    if isinstance(what, Arm | Cancel | Kill | KillFailed | CloseOutput):
-        return None
-    if isinstance(what, Start):
-        return msgspec.structs.replace(
-            what, command=msgspec.structs.replace(what.command, argv=(), puppet="")
-        )
-    if isinstance(what, OutputEnded):
-        return OutputEnded(what.run)
-    if isinstance(what, Ended):
-        return msgspec.structs.replace(what, held_ns=0)
-    return what
+    """What a line tells when times and means are taken away; None where it says nothing that two worlds share."""
+    told = _TOLD.get(type(what))
+    return what if told is None else told(what)

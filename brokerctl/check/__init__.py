@@ -1,0 +1,1 @@
+"""Streaming readers of traces: what must hold, and who waits for whom."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping
 
-from brokerctl.errors import EXIT_BUG, EXIT_USAGE, BrokerctlError
+from brokerctl.errors import EXIT_BUG, EXIT_FOUND, EXIT_USAGE, BrokerctlError
 
 # verb → what it is for; the module is brokerctl.cli.VERB, with `main(argv) -> int`.
 VERBS: Mapping[str, str] = {
@@ -36,38 +37,42 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"brokerctl {version('brokerctl')}")
         return 0
-    verb = words[0]
-    if verb not in VERBS:
-        print(f"brokerctl: unknown command {verb!r}; expected one of {', '.join(VERBS)}", file=sys.stderr)
+    if words[0] not in VERBS:
+        print(f"brokerctl: unknown command {words[0]!r}; expected one of {', '.join(VERBS)}", file=sys.stderr)
         return EXIT_USAGE
+    if debug:
+        return _call(words[0], words[1:])
+    return _guarded(words[0], words[1:])
+
+
+def _call(verb: str, words: list[str]) -> int:
+    code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words)
+    sys.stdout.flush()
+    return code
+
+
+def _guarded(verb: str, words: list[str]) -> int:
+    """Call a verb; what goes wrong becomes one line and a code."""
     try:
-        code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words[1:])
-        sys.stdout.flush()
+        return _call(verb, words)
     except BrokerctlError as error:
-        if debug:
-            raise
         print(f"brokerctl {verb}: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`); the interpreter must not complain about it again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BUG if debug else 1
+        return EXIT_FOUND
     except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        if debug:
-            raise
+        return 128 + signal.SIGINT
+    except Exception as error:  # noqa: BLE001 - a traceback at a user is a bug of its own
         print(
-            f"brokerctl {verb}: this is a bug: {type(error).__name__}: {error} (brokerctl --debug {verb} … tells where)",
+            f"brokerctl {verb}: this is a bug: {type(error).__name__}: {error} (see brokerctl --debug {verb} …)",
             file=sys.stderr,
         )
         return EXIT_BUG
-    return code
 
 
 def _usage() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
-    return (
-        f"usage: brokerctl [--debug] COMMAND …\n\n{verbs}\n\nbrokerctl COMMAND --help tells more about each."
-    )
+    return f"usage: brokerctl [--debug] COMMAND …\n\n{verbs}\n\nbrokerctl COMMAND --help tells more about each."

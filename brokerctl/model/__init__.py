@@ -1,0 +1,1 @@
+"""The pure model of a broker: events in, effects out."""

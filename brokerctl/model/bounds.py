@@ -1,8 +1,8 @@
 """How long each state of a stop may last: the one place that adds timeouts.
 
 The lifecycle arms its timers from here, EXTEND_TIMEOUT_USEC covers what is said here, `worst_case` is what a unit's
-TimeoutStopSec must exceed, and the invariant "bounds held" checks it. A bound includes `SLACK_NS`, the time that a world
-may take to notice; None is no promise. DESIGN 5 has the table.
+TimeoutStopSec must exceed, and the invariant "bounds held" checks it. A bound includes `SLACK_NS`, the time that a
+world may take to notice; None is no promise. DESIGN 5 has the table.
 """
 
 from __future__ import annotations
@@ -91,20 +91,21 @@ def shutdown_ns(settings: Settings, tree: Tree, rank: int) -> int | None:
 def state_ns(state: State, settings: Settings, tree: Tree, rank: int, *, signalled: bool) -> int | None:
     """The promised bound of one state of this rank, `SLACK_NS` included; None is no promise."""
     match state:
-        case State.CONFIG_SYNC:
-            return _sum((settings.config_sync_timeout_ns, SLACK_NS))
         case State.CLEANUP:
             return cleanup_ns(settings, signalled=signalled) if rank == 0 else SLACK_NS
-        case State.SHUTDOWN:
-            return _sum((shutdown_ns(settings, tree, rank), SLACK_NS))
         case State.FINALIZE:
             return finalize_ns(settings, signalled=signalled)
+        case State.CONFIG_SYNC:
+            limit_ns = settings.config_sync_timeout_ns
+        case State.SHUTDOWN:
+            limit_ns = shutdown_ns(settings, tree, rank)
         case State.GOODBYE:
-            return SLACK_NS + (settings.goodbye_timeout_ns if rank else 0)
+            limit_ns = settings.goodbye_timeout_ns if rank else 0
         case State.UNLOAD_BUILTINS:
-            return SLACK_NS + settings.unload_timeout_ns
+            limit_ns = settings.unload_timeout_ns
         case _:
-            return None
+            limit_ns = None
+    return _sum((limit_ns, SLACK_NS))
 
 
 _STOP = (State.CLEANUP, State.SHUTDOWN, State.FINALIZE, State.GOODBYE, State.UNLOAD_BUILTINS)

@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from brokerctl.durations import as_short
 from brokerctl.model import bounds
 from brokerctl.model.actions import ActionList
 from brokerctl.model.lifecycle import STOPPING, Event, Fire, State
 from brokerctl.model.manager import Manager
-from brokerctl.model.run import ERR, INFO, WARNING
+from brokerctl.model.run import ERR
 from brokerctl.records import Exit, Ignored, Moved, Publish, Served, Waiting
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 # Why a stop began. `done`: rc2 came to its end by itself. Only `signal` puts CLEANUP under its timeout (FLUX.md 25).
 Reason = Literal["", "signal", "request", "parent", "failure", "done"]
 
-HUP, INT, QUIT, USR1, USR2, ALRM, TERM = 1, 2, 3, 10, 12, 14, 15
-TERMINATING = frozenset({HUP, INT, QUIT, TERM, ALRM})  # FLUX.md 33
-FORWARDED = frozenset({USR1, USR2})  # the leader hands them to its jobs
 RC_PANIC = 1  # FLUX.md 41
 
 
@@ -35,7 +31,7 @@ class Broker:
     """The lifecycle of one rank, and all that it decides."""
 
     __slots__ = (
-        "_draining", "_fire", "_last_signal", "_node", "_panicked", "_posted", "_rc1_failed", "codes", "lists",
+        "_draining", "_fire", "_node", "_panicked", "_posted", "_rc1_failed", "codes", "last_signal", "lists",
         "manager", "reason", "signalled", "since_ns", "state", "waits",
     )  # fmt: skip
 
@@ -51,7 +47,7 @@ class Broker:
         self.codes: dict[str, int] = {}  # of rc1, rc2, cleanup, rc3, in the order of their ends
         self._posted: deque[Event] = deque()
         self._draining = False
-        self._last_signal = (0, 0)
+        self.last_signal = (0, 0)  # its number, and when it came
         self._panicked = self._rc1_failed = False
         self.waits = ""
 
@@ -63,9 +59,9 @@ class Broker:
         settings = self._node.settings
         if self._node.rank == 0 and settings.cleanup:
             self._list("cleanup", settings.cleanup)
-        self._post(Event.BUILTINS_SUCCESS)
+        self.post(Event.BUILTINS_SUCCESS)
 
-    def _post(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         """Move, or ignore; what entering a state posts is taken in order, never inside of another transition."""
         self._posted.append(event)
         if self._draining:
@@ -99,41 +95,41 @@ class Broker:
 
     def _enter_join(self) -> None:
         if self._node.rank == 0:
-            self._post(Event.PARENT_NONE)
+            self.post(Event.PARENT_NONE)
         else:
             self._wait(f"rank {self._node.overlay.parent} (its parent) to be ready")
             self._node.overlay.join()
 
     def _enter_config_sync(self) -> None:
         if self._node.rank == 0:
-            self._post(Event.SYNC_NONE)
+            self.post(Event.SYNC_NONE)
             return
         limit_ns = self._node.settings.config_sync_timeout_ns
         if limit_ns is not None:
-            self._node.arm("config-sync-timeout", limit_ns, lambda: self._post(Event.SYNC_FAIL))
+            self._node.arm("config-sync-timeout", limit_ns, lambda: self.post(Event.SYNC_FAIL))
         self._node.overlay.get_config()
 
     def config_synced(self) -> None:
         """The parent's configuration has come."""
         self._node.cancel("config-sync-timeout")
-        self._post(Event.SYNC_SUCCESS)
+        self.post(Event.SYNC_SUCCESS)
 
     def parent_changed(self, state: State) -> None:
         """The parent told its state: what a follower starts, runs and stops by (FLUX.md 4, 6, 94)."""
         match self.state:
             case State.JOIN if state in {State.QUORUM, State.RUN}:
-                self._post(Event.PARENT_READY)
+                self.post(Event.PARENT_READY)
             case State.JOIN if state in STOPPING:
                 self.reason = "parent"
-                self._post(Event.PARENT_FAIL)
+                self.post(Event.PARENT_FAIL)
             case State.QUORUM if state is State.RUN:
-                self._post(Event.QUORUM_FULL)
+                self.post(Event.QUORUM_FULL)
             case State.QUORUM if state is State.SHUTDOWN:
                 self.reason = "parent"
-                self._post(Event.QUORUM_FAIL)
+                self.post(Event.QUORUM_FAIL)
             case State.RUN if state is State.SHUTDOWN:
                 self.reason = "parent"
-                self._post(Event.SHUTDOWN)
+                self.post(Event.SHUTDOWN)
             case _:
                 pass
 
@@ -144,7 +140,7 @@ class Broker:
         if rc:
             self._rc1_failed = True
             self.reason = self.reason or "failure"
-        self._post(Event.RC1_FAIL if rc else Event.RC1_SUCCESS)
+        self.post(Event.RC1_FAIL if rc else Event.RC1_SUCCESS)
 
     def _enter_quorum(self) -> None:
         node = self._node
@@ -154,10 +150,10 @@ class Broker:
             self._remind_quorum()
         node.overlay.report_online((node.rank,))
         if node.overlay.parent_state == State.RUN:
-            self._post(Event.QUORUM_FULL)
+            self.post(Event.QUORUM_FULL)
         elif node.overlay.parent_state == State.SHUTDOWN:
             self.reason = "parent"
-            self._post(Event.QUORUM_FAIL)
+            self.post(Event.QUORUM_FAIL)
 
     def _remind_quorum(self) -> None:
         every_ns = self._node.settings.quorum_warn_ns
@@ -172,7 +168,7 @@ class Broker:
     def quorum_full(self) -> None:
         """Every rank is online (told to the leader by its overlay)."""
         if self.state is State.QUORUM:
-            self._post(Event.QUORUM_FULL)
+            self.post(Event.QUORUM_FULL)
 
     # ---- RUN, and what ends it
 
@@ -186,107 +182,52 @@ class Broker:
 
     def _rc2_done(self, rc: int) -> None:
         self.reason = self.reason or ("failure" if rc else "done")
-        self._post(Event.RC2_FAIL if rc else Event.RC2_SUCCESS)
+        self.post(Event.RC2_FAIL if rc else Event.RC2_SUCCESS)
 
-    def _stop_running(self, reason: Reason, *, hurry: bool) -> None:
+    def stop_running(self, reason: Reason, *, hurry: bool) -> None:
         """End RUN: through rc2's end if there is one (FLUX.md 28)."""
         self.reason = self.reason or reason
         rc2 = self.lists.get("rc2")
         if rc2 is not None and rc2.running:
             rc2.abort(hurry=hurry)
         else:
-            self._post(Event.SHUTDOWN)
-
-    def signal(self, signum: int) -> None:
-        """A signal, in any state (FLUX.md 9, 28–33)."""
-        node, now_ns = self._node, self._node.now_ns
-        if signum in FORWARDED and node.rank == 0:
-            node.log("broker", INFO, f"signal {signum}")
-            return
-        if signum not in TERMINATING and not (signum in FORWARDED and node.rank):
-            return
-        last, last_ns = self._last_signal
-        self._last_signal = (signum, now_ns)
-        if signum == last and now_ns - last_ns < node.settings.same_signal_ns:
-            node.log(
-                "broker", INFO, f"signal {signum} again within {as_short(node.settings.same_signal_ns)}: one"
-            )
-            return
-        node.log("broker", INFO, f"signal {signum}")
-        self._terminate(signum)
-
-    def _terminate(self, signum: int) -> None:
-        match self.state:
-            case State.JOIN:
-                self._stop_early(Event.PARENT_FAIL)
-            case State.CONFIG_SYNC:
-                self._stop_early(Event.SYNC_FAIL)
-            case State.INIT:
-                self.reason, self.signalled = self.reason or "signal", True
-                self.lists["rc1"].abort(hurry=True)
-            case State.QUORUM:
-                self._stop_early(Event.QUORUM_FAIL)
-            case State.RUN:
-                self.signalled = True
-                self._stop_running("signal", hurry=True)
-            case State.CLEANUP:
-                self._signal_in_cleanup()
-            case State.FINALIZE:
-                self._signal_in_finalize()
-            case _:
-                self._node.log("broker", INFO, f"ignored signal {signum} in {self.state}")
-
-    def _stop_early(self, event: Event) -> None:
-        self.reason, self.signalled = "signal", True
-        self._post(event)
+            self.post(Event.SHUTDOWN)
 
     def request(self) -> None:
         """`flux shutdown` was asked for, and may be (FLUX.md 34)."""
-        self._stop_running("request", hurry=False)
+        self.stop_running("request", hurry=False)
 
     def panic(self) -> None:
         """A part of the broker failed (FLUX.md 41)."""
         self._panicked = True
         self.reason = self.reason or "failure"
-        self._post(Event.PANIC)
+        self.post(Event.PANIC)
 
     # ---- CLEANUP
 
     def _enter_cleanup(self) -> None:
         cleanup = self.lists.get("cleanup")
         if cleanup is None:
-            self._post(Event.CLEANUP_NONE)
+            self.post(Event.CLEANUP_NONE)
             return
         if self.signalled:
-            self._arm_cleanup_timeout()
+            self.arm_cleanup_timeout()
         cleanup.start()
 
-    def _arm_cleanup_timeout(self) -> None:
+    def arm_cleanup_timeout(self) -> None:
+        """Put CLEANUP under its timeout, counted from now."""
         limit_ns = self._node.settings.cleanup_timeout_ns
         if limit_ns is not None:
             self._node.arm("cleanup-timeout", limit_ns, self._cleanup_timeout)
 
     def _cleanup_timeout(self) -> None:
         cleanup = self.lists["cleanup"]
-        self._explain(ERR, f"cleanup-timeout: {cleanup.describe()} is aborted")
+        self.explain(ERR, f"cleanup-timeout: {cleanup.describe()} is aborted")
         cleanup.abort(hurry=False)
-
-    def _signal_in_cleanup(self) -> None:
-        """The first signal after a request may only put CLEANUP under its timeout; any other aborts (FLUX.md 29)."""
-        if not self.signalled and self._node.settings.signal_in_requested_cleanup == "arm":
-            self.signalled = True
-            self._arm_cleanup_timeout()
-            limit_ns = self._node.settings.cleanup_timeout_ns
-            left = "without limit" if limit_ns is None else f"at most {as_short(limit_ns)} more"
-            self._explain(WARNING, f"the cleanup that was requested goes on, {left}")
-            self.manager.extend()
-            return
-        self.signalled = True
-        self.lists["cleanup"].abort(hurry=True)
 
     def _cleanup_done(self, rc: int) -> None:
         self._node.cancel("cleanup-timeout")
-        self._post(Event.CLEANUP_FAIL if rc else Event.CLEANUP_SUCCESS)
+        self.post(Event.CLEANUP_FAIL if rc else Event.CLEANUP_SUCCESS)
 
     # ---- SHUTDOWN
 
@@ -298,7 +239,7 @@ class Broker:
         if limit_ns is not None:
             node.arm("shutdown-timeout", limit_ns, self._shutdown_timeout)
         if not node.overlay.peers:
-            self._post(Event.CHILDREN_NONE)
+            self.post(Event.CHILDREN_NONE)
             return
         self._wait(node.overlay.describe_peers())
         self._remind_shutdown()
@@ -314,12 +255,12 @@ class Broker:
 
     def _shutdown_timeout(self) -> None:
         self._node.log("broker", ERR, "shutdown timeout")
-        self._post(Event.CHILDREN_COMPLETE)
+        self.post(Event.CHILDREN_COMPLETE)
 
     def children_gone(self) -> None:
         """The last connected child said goodbye or was lost (FLUX.md 7)."""
         if self.state is State.SHUTDOWN:
-            self._post(Event.CHILDREN_COMPLETE)
+            self.post(Event.CHILDREN_COMPLETE)
 
     # ---- FINALIZE
 
@@ -329,40 +270,29 @@ class Broker:
         if not node.settings.shutdown_timeout_outlives_state:
             node.cancel("shutdown-timeout")
         if self.signalled:
-            self._arm_finalize_timeout()
+            self.arm_finalize_timeout()
         self._run_list("rc3", node.settings.rc3, Event.RC3_NONE)
 
-    def _arm_finalize_timeout(self) -> None:
+    def arm_finalize_timeout(self) -> None:
+        """Put FINALIZE under its timeout, counted from now."""
         limit_ns = self._node.settings.finalize_timeout_ns
         if limit_ns is not None and self._node.settings.rc3:
             self._node.arm("finalize-timeout", limit_ns, self._finalize_timeout)
 
     def _finalize_timeout(self) -> None:
         rc3 = self.lists["rc3"]
-        self._explain(ERR, f"finalize-timeout: {rc3.describe()} is aborted; what it saves may be lost")
+        self.explain(ERR, f"finalize-timeout: {rc3.describe()} is aborted; what it saves may be lost")
         rc3.abort(hurry=False)
-
-    def _signal_in_finalize(self) -> None:
-        """rc3 writes what must not be lost: a signal may only put it under its timeout (FLUX.md 31, 100, 101)."""
-        if self._node.settings.signal_in_finalize == "arm":
-            self._explain(WARNING, "rc3 saves state and goes on; no signal aborts it")
-            if not self.signalled:
-                self.signalled = True
-                self._arm_finalize_timeout()
-                self.manager.extend()
-            return
-        self.signalled = True
-        self.lists["rc3"].abort(hurry=True)
 
     def _rc3_done(self, rc: int) -> None:
         self._node.cancel("finalize-timeout")
-        self._post(Event.RC3_FAIL if rc else Event.RC3_SUCCESS)
+        self.post(Event.RC3_FAIL if rc else Event.RC3_SUCCESS)
 
     # ---- GOODBYE … EXIT
 
     def _enter_goodbye(self) -> None:
         if self._node.rank == 0:
-            self._post(Event.GOODBYE)
+            self.post(Event.GOODBYE)
             return
         limit_ns = self._node.settings.goodbye_timeout_ns
         self._wait(f"rank {self._node.overlay.parent} (its parent) to say goodbye")
@@ -372,15 +302,15 @@ class Broker:
     def goodbye_answered(self) -> None:
         """The parent lets this broker go."""
         self._node.cancel("goodbye-timeout")
-        self._post(Event.GOODBYE)
+        self.post(Event.GOODBYE)
 
     def _goodbye_timeout(self) -> None:
         limit_ns = self._node.settings.goodbye_timeout_ns
         self._node.log("broker", ERR, f"goodbye timeout after {limit_ns / 1e9:.1f}s")
-        self._post(Event.GOODBYE)
+        self.post(Event.GOODBYE)
 
     def _enter_unload_builtins(self) -> None:
-        self._post(Event.BUILTINS_DONE)
+        self.post(Event.BUILTINS_DONE)
 
     def _enter_exit(self) -> None:
         self._node.emit(Exit(self._exit_code()))
@@ -398,7 +328,7 @@ class Broker:
         if norestart is None or not (self.reason == "request" or self._rc1_failed):
             return failed
         if failed and norestart != failed:
-            self._explain(ERR, f"exit code {norestart} (exit-norestart) stands for a failure with {failed}")
+            self.explain(ERR, f"exit code {norestart} (exit-norestart) stands for a failure with {failed}")
         return norestart
 
     # ---- lists
@@ -423,14 +353,15 @@ class Broker:
         if actions:
             self._list(name, actions).start()
         else:
-            self._post(none)
+            self.post(none)
 
     def push_cleanup(self, action: Action) -> None:
         """One more cleanup action, before all others (FLUX.md 16)."""
         cleanup = self.lists.get("cleanup") or self._list("cleanup", ())
         cleanup.push(action)
 
-    def _explain(self, level: int, text: str) -> None:
+    def explain(self, level: int, text: str) -> None:
+        """A line that Flux does not have."""
         if self._node.settings.explain:
             self._node.log("broker", level, text)
 

@@ -2,24 +2,23 @@
 
 Rules
 -----
-1. All that moves a broker from one state to another stands in `TRANSITIONS`. What is posted, when, and what entering a
-   state does, is `model.broker`'s; nothing there assigns a state.
+1. All that moves a broker from one state to another stands in `TRANSITIONS`. What is posted, when, and what entering
+   a state does, is `model.broker`'s; nothing there assigns a state.
 2. This file knows no rank, no time and no policy: leader and followers, `flux` and `hardened` walk the same table.
-3. An event that a state doesn't list changes nothing; the broker tells it as ignored (FLUX.md 3). A state without a row
-   is a decision: `EXIT: {}` is final.
+3. An event that a state doesn't list changes nothing; the broker tells it as ignored (FLUX.md 3). A state without a
+   row is a decision: `EXIT: {}` is final.
 
 Theory of operation
 -------------------
-A broker loads its built-in parts, joins its parent, takes over the configuration, runs rc1 (INIT), waits until all are
-there (QUORUM) and runs (RUN, rc2). Its stop walks CLEANUP (the leader's cleanup actions), SHUTDOWN (children first),
-FINALIZE (rc3), GOODBYE (the parent lets it go), and unloads. Failures before RUN skip CLEANUP: nothing ran that would
-need it, but rc3 always has its turn. FLUX.md 1, 4, 5, 31, 88.
+A broker loads its built-in parts, joins its parent, takes over the configuration, runs rc1 (INIT), waits until all
+are there (QUORUM) and runs (RUN, rc2). Its stop walks CLEANUP (the leader's cleanup actions), SHUTDOWN (children
+first), FINALIZE (rc3), GOODBYE (the parent lets it go), and unloads. Failures before RUN skip CLEANUP: nothing ran
+that would need it, but rc3 always has its turn. FLUX.md 1, 4, 5, 31, 88.
 
-`fire(state, event)` is the one function; two executions stand behind it, `compiled()` (a dict: the simulator, the
-explorer, the stop path) and `machine()` (a `transitions` Machine: live brokers, and the diagrams). A property test walks
-both.
+`fire(state, event)` is the one function; two executions stand behind it: `compiled()`, a dict, for the simulator and
+the stop path, and `machine_fire()`, a `transitions` Machine, for live brokers. A property test walks both.
 
-Not in the table: `rc2-none` in RUN is an internal event, logged as ignored (FLUX.md 111); the table hence doesn't list it.
+Not in the table: `rc2-none` in RUN is an internal event, logged as ignored (FLUX.md 111).
 """
 
 from __future__ import annotations

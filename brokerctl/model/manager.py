@@ -64,9 +64,7 @@ class Manager:
         if not (node.settings.sd_notify and node.settings.extend_to_bound):
             return
         node.cancel("extend")
-        bound_ns = bounds.state_ns(
-            broker.state, node.settings, node.tree, node.rank, signalled=broker.signalled
-        )
+        bound_ns = bounds.state_ns(broker.state, node.settings, node.tree, node.rank, signalled=broker.signalled)
         if bound_ns is None:
             self._step()
             return

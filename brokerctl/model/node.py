@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerctl.model import lifecycle, requests
+from brokerctl.model import lifecycle, requests, signals
 from brokerctl.model.broker import Broker
 from brokerctl.model.overlay import Overlay
 from brokerctl.model.run import Run
@@ -87,7 +87,7 @@ class Node:
         self.broker.boot()
 
     def _signal(self, event: Signal) -> None:
-        self.broker.signal(event.signum)
+        signals.heard(self, event.signum)
 
     def _asked(self, event: Asked) -> None:
         requests.asked(self, event)
@@ -126,17 +126,17 @@ class Node:
 
 
 _HANDLERS: dict[type[Event], Callable[..., None]] = {
-    Booted: Node._booted,  # noqa: SLF001
-    Signal: Node._signal,  # noqa: SLF001
-    Asked: Node._asked,  # noqa: SLF001
-    Fired: Node._fired,  # noqa: SLF001
-    Exited: Node._exited,  # noqa: SLF001
-    Output: Node._output,  # noqa: SLF001
-    OutputEnded: Node._output_ended,  # noqa: SLF001
-    Emptied: Node._emptied,  # noqa: SLF001
-    SpawnFailed: Node._spawn_failed,  # noqa: SLF001
-    KillFailed: Node._kill_failed,  # noqa: SLF001
-    Received: Node._received,  # noqa: SLF001
-    Lost: Node._lost,  # noqa: SLF001
-    Restored: Node._restored,  # noqa: SLF001
+    Booted: Node._booted,
+    Signal: Node._signal,
+    Asked: Node._asked,
+    Fired: Node._fired,
+    Exited: Node._exited,
+    Output: Node._output,
+    OutputEnded: Node._output_ended,
+    Emptied: Node._emptied,
+    SpawnFailed: Node._spawn_failed,
+    KillFailed: Node._kill_failed,
+    Received: Node._received,
+    Lost: Node._lost,
+    Restored: Node._restored,
 }

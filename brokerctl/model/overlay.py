@@ -38,9 +38,7 @@ class Overlay:
         self.parent = node.tree.parents[node.rank]
         self.parent_state = ""
         self.peers: set[int] = set()
-        self._online: set[int] = (
-            set()
-        )  # the leader: all that are online; a follower: what it has not reported yet
+        self._online: set[int] = set()  # the leader: all that are online; a follower: what it has not reported yet
         self._reporting = False
 
     # ---- towards the parent

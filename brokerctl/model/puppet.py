@@ -1,8 +1,8 @@
 """A puppet: a process whose behaviour is declared, as a pure machine.
 
-The simulator steps it; the live world acts the same machine out with a real process. It has a main process and, perhaps,
-`leaves`: children that outlive it and hold its output; detached ones are in a session of their own, where a signal to the
-process group doesn't reach them.
+The simulator steps it; the live world acts the same machine out with a real process. It has a main process and,
+perhaps, `leaves`: children that outlive it and hold its output; detached ones are in a session of their own, where a
+signal to the process group doesn't reach them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Puppet:
         return min(times, default=None)
 
     def advance(self, now_ns: int) -> list[Happening]:
-        """What has happened up to now and was not told yet; a process's end comes after its output's, as in a kernel."""
+        """What has happened up to now and was not told yet; output ends before its process does, as in a kernel."""
         happened: list[Happening] = []
         if self._stuck:
             return happened

@@ -59,6 +59,7 @@ class Run:
     # ---- what it is told by the world
 
     def exited(self, status: int) -> None:
+        """The main process is gone."""
         self._exited, self._status = True, status
         grace_ns = self._node.settings.output_grace_ns
         if not self._output_ended and grace_ns is not None:
@@ -66,24 +67,26 @@ class Run:
         self._complete()
 
     def output(self, event: Output) -> None:
+        """It wrote a line."""
         self._node.log("broker", INFO if event.stream == "out" else ERR, f"{self.name}: {event.text}")
 
     def output_ended(self, event: OutputEnded) -> None:
+        """Nobody can write to its output any more."""
         self._output_ended = True
         self._node.cancel(f"output-grace {self.name}")
         if event.dropped:
-            self._node.log(
-                "broker", WARNING, f"{self.name}: {event.dropped} more bytes of output were not logged"
-            )
+            self._node.log("broker", WARNING, f"{self.name}: {event.dropped} more bytes of output were not logged")
         if event.holder:
             self._node.log("broker", WARNING, f"{self.name}: its output was still held by {event.holder}")
         self._complete()
 
     def emptied(self) -> None:
+        """No process of it is left."""
         self._emptied = True
         self._complete()
 
     def spawn_failed(self, errno: int) -> None:
+        """It could not be started (FLUX.md 18)."""
         rc = RC_NOT_FOUND if errno == ENOENT else RC_NOT_EXECUTABLE
         if self._command.inherit and not self._node.settings.explain:
             self._end(rc, "Exited")  # rc2 of Flux: its fork exits with the code (FLUX.md 18)
@@ -91,6 +94,7 @@ class Run:
             self._end(rc, f"error launching process: {error_text(errno)}")
 
     def kill_failed(self, event: KillFailed) -> None:
+        """A signal could not be sent, or reached nobody."""
         if event.errno != ESRCH:
             name = signal_name(event.signum)
             self._node.log("broker", ERR, f"{self.name}: cannot send {name}: {error_text(event.errno)}")

@@ -1,0 +1,1 @@
+"""The worlds that a model can live in."""

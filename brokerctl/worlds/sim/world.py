@@ -90,9 +90,7 @@ class _Life:
         self._queue: list[tuple[int, int, int, _Item]] = []  # time, order, rank, what happens then
         self._order = 0
         self._pending = 0  # entries of the queue that are work: neither stale nor reminders
-        self._timers: dict[
-            tuple[int, str], tuple[int, bool]
-        ] = {}  # the order of its entry, and whether it is work
+        self._timers: dict[tuple[int, str], tuple[int, bool]] = {}  # the order of its entry, and whether it is work
         self._processes: dict[tuple[int, str], _Process] = {}
         self._drawn: dict[tuple[int, str], int] = {}  # how many of a puppet a rank has started
         self._steps = list(scenario.steps)

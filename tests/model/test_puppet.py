@@ -1,0 +1,111 @@
+"""Puppets: declared processes as pure machines."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerctl.model.puppet import Part, Puppet, Reaction
+from brokerctl.worlds.puppets import FOREVER, PuppetSpec, Span, part
+
+HUP, TERM, KILL = 1, 15, 9
+
+
+def test_it_ends_by_itself_output_first():
+    puppet = Puppet(Part(runs_ns=5, status=3 << 8), 100)
+    assert puppet.due() == 105
+    assert puppet.advance(104) == []
+    assert puppet.advance(105) == ["output-ended", "exited"]
+    assert puppet.status == 3 << 8
+    assert puppet.due() is None
+
+
+def test_one_that_runs_for_ever_waits_for_a_signal_and_dies_of_it():
+    puppet = Puppet(Part(runs_ns=None), 0)
+    assert puppet.due() is None
+    assert puppet.signal(7, HUP, "group")
+    assert puppet.advance(7) == ["output-ended", "exited"]
+    assert puppet.status == HUP
+    assert not puppet.signal(8, HUP, "group"), "nobody is there any more (ESRCH)"
+
+
+def test_it_may_ignore_a_signal_but_not_kill():
+    puppet = Puppet(Part(runs_ns=None, on={HUP: Reaction(ignore=True), KILL: Reaction(ignore=True)}), 0)
+    assert puppet.signal(1, HUP, "group")
+    assert puppet.advance(2) == []
+    puppet.signal(3, KILL, "group")
+    assert puppet.advance(3) == ["output-ended", "exited"]
+    assert puppet.status == KILL
+
+
+def test_it_may_need_time_to_end_but_never_more_than_it_would_have_run():
+    part_ = Part(runs_ns=10, on={TERM: Reaction(after_ns=4, code=2)})
+    puppet = Puppet(part_, 0)
+    puppet.signal(1, TERM, "group")
+    assert puppet.due() == 5
+    puppet = Puppet(part_, 0)
+    puppet.signal(8, TERM, "group")
+    assert puppet.due() == 10
+    assert puppet.advance(10) == ["output-ended", "exited"]
+    assert puppet.status == 0
+
+
+def test_a_leaf_outlives_it_and_holds_its_output():
+    puppet = Puppet(Part(runs_ns=0, leaves=1, leaves_ns=50), 0)
+    assert puppet.advance(0) == ["exited"]
+    assert puppet.due() == 50
+    assert puppet.advance(50) == ["output-ended"]
+
+
+def test_a_detached_leaf_is_reached_only_by_a_signal_to_all():
+    puppet = Puppet(Part(runs_ns=0, leaves=1, detached=True), 0)
+    puppet.advance(0)
+    assert not puppet.signal(1, HUP, "group")
+    assert puppet.signal(2, HUP, "all")
+    assert puppet.advance(2) == ["output-ended", "emptied"]
+
+
+def test_emptied_is_told_once_after_a_signal_to_all():
+    puppet = Puppet(Part(runs_ns=None), 0)
+    puppet.signal(1, HUP, "all")
+    assert puppet.advance(1) == ["output-ended", "exited", "emptied"]
+    assert puppet.advance(2) == []
+
+
+def test_an_uninterruptible_one_survives_kill_until_it_is_released():
+    puppet = Puppet(Part(runs_ns=5, uninterruptible=True), 0)
+    puppet.signal(1, KILL, "all")
+    assert puppet.due() is None
+    assert puppet.advance(100) == []
+    puppet.release(200)
+    assert puppet.advance(200) == ["output-ended", "exited", "emptied"]
+    assert puppet.status == KILL
+
+
+@given(st.integers(), st.text(max_size=5), st.integers(0, 50), st.integers(0, 5))
+def test_a_seed_draws_the_same_and_within_the_span(seed, name, rank, nth):
+    spec = PuppetSpec(
+        name=name, command="x", runs={-1: Span(5, 10), 3: FOREVER}, statuses={-1: 0, 2: 1 << 8}, leaves_run=Span(1, 9)
+    )
+    drawn = part(spec, seed, rank, nth)
+    assert drawn == part(spec, seed, rank, nth)
+    assert (drawn.runs_ns is None) if rank == 3 else (5 <= drawn.runs_ns <= 10)
+    assert drawn.status == (1 << 8 if rank == 2 else 0)
+
+
+@given(st.data())
+def test_whatever_is_sent_it_tells_each_end_at_most_once_and_in_order(data):
+    spec = Part(
+        runs_ns=data.draw(st.none() | st.integers(0, 20)),
+        on={HUP: Reaction(ignore=True), TERM: Reaction(after_ns=data.draw(st.integers(0, 9)), code=1)},
+        leaves=data.draw(st.integers(0, 2)),
+        leaves_ns=data.draw(st.none() | st.integers(0, 30)),
+        detached=data.draw(st.booleans()),
+    )
+    puppet, told, now = Puppet(spec, 0), [], 0
+    for _ in range(data.draw(st.integers(0, 8))):
+        now += data.draw(st.integers(0, 10))
+        told += puppet.advance(now)
+        puppet.signal(now, data.draw(st.sampled_from([HUP, TERM, KILL])), data.draw(st.sampled_from(["group", "all"])))
+    puppet.signal(now, KILL, "all")
+    told += puppet.advance(now)
+    assert sorted(told) == ["emptied", "exited", "output-ended"]
+    assert told[-1] == "emptied"
