@@ -194,7 +194,7 @@ _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     OutputEnded: lambda what: OutputEnded(what.run),
     Ended: lambda what: msgspec.structs.replace(what, held_ns=0),
     Moved: lambda what: msgspec.structs.replace(what, held_ns=0),
-    Asked: lambda what: Asked(what.what, text=what.text),
+    Asked: lambda what: Asked(what.what, text=what.text or " ".join(what.words)),
     Answer: lambda what: Answer(0, {key: what.body[key] for key in ("error",) if key in what.body}),
     Notify: lambda what: Notify(_plain(what.text)),
     Log: lambda what: None if what.level >= _DEBUG else Log(what.component, what.level, _plain(what.text)),

@@ -1,0 +1,1 @@
+"""Real logs, formatted and parsed."""

@@ -1,0 +1,271 @@
+"""Under policy `flux` the model does what a real Flux broker was recorded doing.
+
+`recorded/NAME.json` and `.log` are runs of flux-core 0.88, unchanged. `scenarios/NAME.toml` tells the input half of
+each again: attributes, scripts, steps. The observed half is read from the recording, never typed here. Durations of
+commands are constants in the scenarios; only those that a limit fixes are compared.
+
+Outside of the model, hence of the comparison, are
+
+- DEBUG lines, but for ignored events;
+- lines of components other than the broker: jobs, epilogs and the KVS are not simulated;
+- broker lines about modules, about signals forwarded to jobs, and the output of `flux dump` in rc3;
+- the messages in which flux-dump(1) tells the service manager of its progress, and the URI of a parent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from brokerctl import config, trace
+from brokerctl.check.replay import first_difference
+from brokerctl.durations import MS
+from brokerctl.logs.fluxlog import INFO, as_flux_log, parse
+from brokerctl.records import Ended, Ignored, Line, Log, Moved, Notify
+from brokerctl.scenario.format import Scenario, ScenarioFile
+from brokerctl.scenario.resolve import horizon_ns, resolve
+from brokerctl.worlds.sim.world import SimWorld
+
+if TYPE_CHECKING:
+    from brokerctl.worlds.contract import Resolved
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in (HERE / "scenarios").glob("*.toml"))
+
+_NOT_MODELLED = re.compile(
+    r"broker module '.*' was not properly shut down"
+    r"|\S+: loader \(module-python-exec\) killed by \w+"
+    r"|\S+ module runtime failure"
+    r"|forwarded signal \d+ to \d+ jobs"
+    r"|rc3\.0: dumping content to .*"
+)
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """What can be compared of a run, recorded or simulated; by rank where it is a dict."""
+
+    transitions: dict[int, list[tuple[str, str, str]]]
+    actions: dict[int, list[tuple[str, str, str, int]]]
+    log: dict[int, list[str]]
+    notified: dict[int, list[str]]
+    exits: dict[int, int]
+    lines: list[Line]  # of the log, with their times
+
+
+def without_durations(line: Line) -> str:
+    what = line.what
+    if isinstance(what, Moved | Ended):
+        what = msgspec.structs.replace(what, held_ns=0)
+    return as_flux_log(msgspec.structs.replace(line, what=what), ("vm", "vm"))
+
+
+def is_modelled(what: object) -> bool:
+    if isinstance(what, Log):
+        return what.component == "broker" and what.level <= INFO and not _NOT_MODELLED.fullmatch(what.text)
+    return isinstance(what, Moved | Ended | Ignored)
+
+
+def made_of(lines: list[Line], notified: dict[int, list[str]], exits: dict[int, int], size: int) -> Run:
+    told = [line for line in lines if is_modelled(line.what)]
+    ended = [(line.rank, line.what) for line in told if isinstance(line.what, Ended)]
+    moved = [(line.rank, line.what) for line in told if isinstance(line.what, Moved)]
+    return Run(
+        transitions={n: [(w.event, w.old, w.new) for rank, w in moved if rank == n] for n in range(size)},
+        actions={n: [(w.run, w.command, w.how, w.rc) for rank, w in ended if rank == n] for n in range(size)},
+        log={n: [without_durations(line) for line in told if line.rank == n] for n in range(size)},
+        notified=notified,
+        exits=exits,
+        lines=told,
+    )
+
+
+# ---- the recorded half -----------------------------------------------------------------------------------
+
+
+def recorded(name: str) -> Run:
+    run = json.loads((HERE / "recorded" / f"{name}.json").read_text())
+    lines = []
+    for text in (HERE / "recorded" / f"{name}.log").read_text().splitlines():
+        found = parse(text)
+        if found is not None:
+            lines.append(Line(found.t_ns or 0, found.rank, 0, ">", found.what))
+    made = made_of(lines, notified_of(run), exits_of(run["observed"], run["size"]), run["size"])
+    # The recorder read the transitions from the log, too; its reading and ours must agree.
+    observed = {0: run["observed"]["rank0_transitions"]}
+    observed |= {int(rank): rows for rank, rows in run["observed"]["other_ranks_transitions"].items()}
+    assert made.transitions == {rank: [tuple(row[:3]) for row in rows] for rank, rows in observed.items()}
+    return made
+
+
+def exits_of(observed: dict, size: int) -> dict[int, int]:
+    """Only brokers that failed are told by flux-start."""
+    exits = dict.fromkeys(range(size), 0) | {0: observed["exit_code"]}
+    for rank, text in observed["broker_rc"].items():
+        code = int(text.removeprefix("exited with rc="))
+        assert int(rank) or code == exits[0]
+        exits[int(rank)] = code
+    return exits
+
+
+def notified_of(run: dict) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {rank: [] for rank in range(run["size"])}
+    for _, sender, text in run["observed"]["notify"]:
+        rank = sender if run["size"] > 1 else 0
+        if text.startswith("STATUS=flux-dump(1)"):
+            assert found[rank].pop().startswith("EXTEND_TIMEOUT_USEC=")
+        else:
+            found[rank].append(without_uri(text))
+    return found
+
+
+def without_uri(text: str) -> str:
+    return re.sub(r"^(STATUS=Joining Flux instance via) .*", r"\1", text)
+
+
+# ---- the simulated half ----------------------------------------------------------------------------------
+
+
+def simulated(name: str, old: str = "", new: str = "") -> Run:
+    """The scenario's run; with `old` replaced by `new` in its text."""
+    path = HERE / "scenarios" / f"{name}.toml"
+    text = path.read_text()
+    assert old in text
+    file = config.validate(tomllib.loads(text.replace(old, new)), ScenarioFile, name)
+    scenario = Scenario(name=name, path=path, file=file)
+    resolved = with_own_streams(resolve(scenario))
+    lines: list[Line] = []
+    outcome = SimWorld().run(resolved, lines.append, horizon_ns(scenario))
+    assert outcome.kind == "ended", outcome
+    assert outcome.undone == (), outcome
+    head = trace.header(resolved.settings, resolved.topology)
+    assert first_difference(head, lines) is None
+    notified: dict[int, list[str]] = {rank: [] for rank in range(file.instance.size)}
+    for line in lines:
+        if isinstance(line.what, Notify):
+            notified[line.rank].append(without_uri(line.what.text))
+    return made_of(lines, notified, dict(outcome.exits), file.instance.size)
+
+
+def with_own_streams(resolved: Resolved) -> Resolved:
+    """Flux gives rc2 the broker's own standard streams, as `brokerctl run` does."""
+    inherit = [
+        msgspec.structs.replace(one, command=msgspec.structs.replace(one.command, inherit=True))
+        for one in resolved.settings.rc2
+    ]
+    settings = msgspec.structs.replace(resolved.settings, rc2=tuple(inherit))
+    return msgspec.structs.replace(resolved, settings=settings)
+
+
+# ---- the comparison --------------------------------------------------------------------------------------
+
+
+def differences(real: Run, model: Run) -> list[str]:
+    """Which parts differ: per rank, the first entry that does, with both sides."""
+    found = []
+    for part in ("transitions", "actions", "log", "notified"):
+        expected, got = getattr(real, part), getattr(model, part)
+        assert expected.keys() == got.keys()
+        for rank in expected:
+            pairs = zip_longest(expected[rank], got[rank], fillvalue="nothing")
+            first = next((pair for pair in pairs if pair[0] != pair[1]), None)
+            if first is not None:
+                found.append(f"{part} of rank {rank}: expected {first[0]}, got {first[1]}")
+    if real.exits != model.exits:
+        found.append(f"exits: expected {real.exits}, got {model.exits}")
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_simulated_broker_does_what_the_recorded_one_did(name):
+    real = recorded(name)
+    assert all(real.transitions.values())
+    assert all(real.log.values())
+    assert differences(real, simulated(name)) == []
+
+
+def test_every_recording_has_a_scenario_and_every_scenario_a_recording():
+    for kind in ("json", "log"):
+        assert sorted(path.stem for path in (HERE / "recorded").glob(f"*.{kind}")) == NAMES
+
+
+# ---- durations that a limit fixes ------------------------------------------------------------------------
+
+
+def cleanup_ns(run: Run) -> int:
+    held = [line.what.held_ns for line in run.lines if isinstance(line.what, Moved) and line.what.old == "cleanup"]
+    return held[0]  # the leader's: a follower enters CLEANUP after it
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "05-sigterm-stuck-epilog",  # cleanup-timeout 3 s
+        "10-cleanup-catches-hup",  # 2 s
+        "34-cleanup-timeout-zero",
+        "07-second-sigterm",  # by the second signal, 4 s after the first
+        "07-second-sigterm--shutdown-then-term",
+    ],
+)
+def test_a_cleanup_that_its_limit_or_a_signal_ends_lasts_as_long_as_the_recorded_one(name):
+    assert abs(cleanup_ns(simulated(name)) - cleanup_ns(recorded(name))) <= 50 * MS
+
+
+def test_shutdown_timeout_is_logged_when_it_was_logged():
+    def between(run: Run) -> int:
+        times = {as_flux_log(line, ("vm",)).split(": ", 1)[1].split(" ")[0]: line.t_ns for line in run.lines}
+        return times["shutdown"] - times["cleanup-success:"]
+
+    name = "12-rc3--hangs"
+    assert abs(between(simulated(name)) - between(recorded(name))) <= 50 * MS
+
+
+# ---- the comparison can see ------------------------------------------------------------------------------
+
+MUTATIONS = [
+    # name, text of the scenario, instead of it, what must differ
+    ("08-cleanup-push", "exit = 5", "exit = 6", {"actions of rank 0", "log of rank 0", "exits"}),
+    ("08-cleanup-push", "exit = 9", "exit = 8", {"actions of rank 0", "log of rank 0"}),
+    ("08-cleanup-push", "cleanup-push second", "cleanup-push first", {"actions of rank 0", "log of rank 0", "exits"}),
+    ("08-cleanup-push", 'prints-err = ["second-pushed"]', "", {"log of rank 0"}),
+    ("05-sigterm-stuck-epilog", 'do = "sigterm"', 'do = "signal HUP"', {"log of rank 0"}),
+    ("02-rc2-fails--killed", '"KILL"', "0", {"transitions of rank 0", "actions of rank 0", "log of rank 0", "exits"}),
+    ("24-exit-norestart--flux-shutdown", '"42"', '"41"', {"exits"}),
+    ("24-exit-norestart--sigterm", 'do = "sigterm"', 'do = "shutdown"', {"log of rank 0", "exits"}),
+    ("25-sd-notify--sigterm", '"90"', '"91"', {"notified of rank 0", "notified of rank 1"}),
+    ("39-cleanup-bg-stdout--setsid", 'cleanup-timeout" = "2"', 'cleanup-timeout" = "9"', {"transitions of rank 0"}),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "seen"), MUTATIONS)
+def test_a_changed_scenario_is_told_apart(name, old, new, seen):
+    found = {text.split(": ", 1)[0] for text in differences(recorded(name), simulated(name, old, new))}
+    assert seen <= found
+
+
+def test_a_changed_recording_is_told_apart():
+    name = "08-cleanup-push"
+    model = simulated(name)
+    for part in ("transitions", "actions", "log"):
+        real = recorded(name)
+        entries = getattr(real, part)[0]
+        entries[3], entries[4] = entries[4], entries[3]
+        assert [text.split(" of ")[0] for text in differences(real, model)] == [part]
+    real = recorded("25-sd-notify--flux-shutdown")
+    real.notified[0].pop()
+    assert differences(real, simulated("25-sd-notify--flux-shutdown")) != []
+    real = recorded(name)
+    real.exits[0] = 9
+    assert differences(real, model) == ["exits: expected {0: 9}, got {0: 5}"]
+
+
+def test_a_longer_cleanup_timeout_is_told_apart():
+    name = "05-sigterm-stuck-epilog"
+    longer = simulated(name, 'cleanup-timeout" = "3"', 'cleanup-timeout" = "3.1"')
+    assert abs(cleanup_ns(longer) - cleanup_ns(recorded(name))) > 50 * MS
