@@ -1,0 +1,1 @@
+"""The one seam to the operating system."""

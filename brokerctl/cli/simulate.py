@@ -1,0 +1,55 @@
+"""`brokerctl simulate`: one scenario in virtual time, told as Flux would log it, then the verdict."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from brokerctl import config, trace
+from brokerctl.cli.options import Parser
+from brokerctl.errors import EXIT_FOUND, UsageError
+from brokerctl.records import Line
+from brokerctl.report import text
+from brokerctl.report.result import Result
+from brokerctl.scenario import format as scenario_format
+from brokerctl.scenario import runner
+
+
+def main(argv: list[str]) -> int:
+    """Returns 0 where all expectations and invariants hold, else 1."""
+    parser = Parser("simulate", "Run one scenario in virtual time: the stop as Flux would log it, then the verdict.")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the scenario (TOML)")
+    parser.add_argument("--policy", choices=sorted(config.POLICIES), help="default: the scenario's own, else flux")
+    parser.add_argument("--trace", metavar="F", type=Path, help="write the trace to this file")
+    parser.add_argument(
+        "-S", dest="sets", metavar="ATTR=VALUE", action="append", default=[], help="set a broker attribute"
+    )
+    options = parser.parse_args(argv)
+    scenario = scenario_format.load(options.file)
+    resolved = runner.prepare(scenario, options.policy, options.sets)
+    colour = sys.stdout.isatty()
+
+    def run(sink: Callable[[Line], None] | None) -> Result:
+        return runner.run(
+            scenario,
+            "sim",
+            policy=options.policy,
+            sets=options.sets,
+            tell=lambda told: print(text.entry(told, colour=colour)),
+            sink=sink,
+        )
+
+    if options.trace is None:
+        result = run(None)
+    else:
+        try:
+            with options.trace.open("wb") as file:
+                result = run(trace.Writer(file, trace.header(resolved.settings, resolved.topology)))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UsageError(f"--trace {options.trace}: cannot write: {error.strerror}") from None
+    print()
+    print(text.verdict(result, colour=colour), end="")
+    return EXIT_FOUND if result.status == "failed" else 0

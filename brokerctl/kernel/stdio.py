@@ -1,0 +1,31 @@
+"""Writing to our own stderr so that whoever reads it, or doesn't, can't stall or end us."""
+
+from __future__ import annotations
+
+import os
+import select
+
+# A pipe that polls as writable has room for this much (pipe(7): PIPE_BUF), so a write of it can't block.
+ATOMIC = 4096
+
+
+def write(fd: int, data: bytes) -> bool:
+    """Write all of it if that is possible at once; False if some was dropped: nobody reads, or it is closed."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    for start in range(0, len(data), ATOMIC):
+        try:
+            ready = poll.poll(0)
+            if not ready or not ready[0][1] & select.POLLOUT:
+                return False
+            os.write(fd, data[start : start + ATOMIC])
+        except OSError:
+            return False
+    return True
+
+
+def ensure_open() -> None:
+    """Open /dev/null as 0, 1 and 2 where they are closed, so that no file of ours becomes somebody's stderr."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)

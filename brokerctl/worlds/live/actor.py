@@ -1,0 +1,137 @@
+"""Acts one process of a puppet out: the same pure machine that the simulator steps, with real signals and children.
+
+Its world starts it with all signals blocked, so that none that comes before it is ready is lost or kills it; it takes
+them one by one with sigtimedwait(2) and asks the machine what they do. Leaves are real children that hold its output.
+Few imports: scenarios start this by the dozen.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from typing import NoReturn
+
+import msgspec
+
+from brokerctl.model.puppet import Part, Puppet
+
+# What stops, continues or is ignored by default does not end a process; KILL can't be caught; 32, 33 are libc's.
+_NOT_TAKEN = frozenset(
+    {
+        signal.SIGKILL,
+        signal.SIGSTOP,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGCONT,
+        signal.SIGCHLD,
+        signal.SIGURG,
+        signal.SIGWINCH,
+    }
+)
+TAKEN = frozenset(signal.valid_signals()) - _NOT_TAKEN
+
+# One sigtimedwait(2) at most; the loop goes on. (Its C type is a time_t, but a century is a long time, too.)
+WAIT_MAX_S = 3600.0
+
+
+def main(words: list[str]) -> NoReturn:
+    """`PARTS [COUNTER]`: act the nth of a JSON list of parts, for the nth process that takes a number at COUNTER."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+    parts = msgspec.json.decode(words[0], type=list[Part])
+    nth = _number(words[1], len(parts)) if len(words) > 1 else 0
+    _act(parts[nth])
+
+
+def _number(counter: str, count: int) -> int:
+    """How many processes of this puppet came before: the first file name that nobody has made yet."""
+    for nth in range(count):
+        try:
+            os.close(os.open(f"{counter}.{nth}", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            continue
+        return nth
+    return count - 1
+
+
+def _act(part: Part) -> NoReturn:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump is a bit of the wait status
+    puppet = Puppet(part, time.monotonic_ns())
+    _grow_leaves(part)
+    for stream, text in part.prints:
+        _print(1 if stream == "out" else 2, text)
+    while "exited" not in puppet.advance(time.monotonic_ns()):
+        due_ns = puppet.due()
+        wait_s = WAIT_MAX_S if due_ns is None else min(max(0, due_ns - time.monotonic_ns()) / 1e9, WAIT_MAX_S)
+        got = signal.sigtimedwait(TAKEN, wait_s)
+        if got is not None:
+            puppet.signal(time.monotonic_ns(), got.si_signo, "group")
+    _leave(puppet.status)
+
+
+def _grow_leaves(part: Part) -> None:
+    """Start the leaves; each is what it shall be, in its own session or not, before anything else happens."""
+    if not part.leaves:
+        return
+    ready, unready = os.pipe()
+    leaves = [_leaf(part, unready) for _ in range(part.leaves)]
+    os.close(unready)
+    os.read(ready, 1)  # its end: nobody has the other end open any more
+    os.close(ready)
+    if not part.detached:
+        _catch_up(leaves)
+
+
+def _leaf(part: Part, unready: int) -> int:
+    """A child that holds the output until its time is up or a signal ends it; its pid. It closes `unready`."""
+    pid = os.fork()
+    if pid:
+        return pid
+    if part.detached:
+        os.setsid()
+    for signum in TAKEN:
+        # Python ignores SIGPIPE and handles SIGINT; ignoring each for a moment also drops what was sent to the group
+        # before this child had left it.
+        if part.detached:
+            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN)
+    os.close(unready)
+    if part.leaves_ns is not None:
+        time.sleep(part.leaves_ns / 1e9)
+        os._exit(0)
+    while True:
+        signal.pause()
+
+
+def _catch_up(leaves: list[int]) -> None:
+    """Give the leaves the signals that the group got before they were born."""
+    for signum in signal.sigpending() & TAKEN:
+        for pid in leaves:
+            os.kill(pid, signum)
+
+
+def _print(fd: int, text: str) -> None:
+    try:
+        os.write(fd, text.encode(errors="surrogateescape") + b"\n")
+    except OSError:
+        return  # whoever read it has gone: not this process's business
+
+
+def _leave(status: int) -> NoReturn:
+    """End with this wait status."""
+    signum = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if signum:
+        if signum not in {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
+        # Only a signal that doesn't end a process by default leads here.
+    os._exit(os.waitstatus_to_exitcode(status) if not signum else 128 + signum)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
