@@ -1,0 +1,55 @@
+# PYTHON is what .venv is made with; it must be 3.11 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+DEV_STAMP = $(VENV)/.installed-dev
+
+.PHONY: help demo test check docs bench clean
+
+help:
+	@echo "make demo    the point of it, in under a minute: a stuck stop, simulated and real"
+	@echo "make test    all tests"
+	@echo "make check   style, types, layers, generated files"
+	@echo "make docs    bring the generated files up to date"
+	@echo "make bench   speed and memory, against peers"
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python 3.11 or newer, or set PYTHON=" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); Python 3.11 or newer is needed: set PYTHON=" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "make: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $(STAMP) $@
+
+demo: $(STAMP)
+	@$(BIN)/python -m brokerctl demo
+
+test: $(DEV_STAMP)
+	@$(BIN)/python -m pytest
+
+check: $(DEV_STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timing 2>/dev/null | tail -n 5
+	@$(BIN)/lint-imports >/dev/null
+	@$(BIN)/python -m tests.generated --check
+
+docs: $(DEV_STAMP)
+	@$(BIN)/python -m tests.generated
+
+bench: $(DEV_STAMP)
+	@$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

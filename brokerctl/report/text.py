@@ -1,0 +1,106 @@
+"""Results as text for people: the story as Flux would log it, then the verdict. Colour only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerctl.durations import S, as_short
+from brokerctl.logs.fluxlog import ERR
+from brokerctl.report.result import Delay, Result, Told
+
+_RED, _GREEN, _YELLOW, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_COLOURS = {"passed": _GREEN, "failed": _RED, "skipped": _YELLOW}
+_WORDS = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
+
+
+def _paint(text: str, colour: str, *, on: bool) -> str:
+    return f"{colour}{text}{_PLAIN}" if on else text
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes: what a process printed must not command a terminal or a reader."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def entry(told: Told, *, colour: bool = False) -> str:
+    """One log entry with its time in seconds: `45.103 broker.err[0]: cleanup.3: …`; one line for each of its lines."""
+    head = f"{told.t_ns / S:9.3f} "
+    lines = []
+    for line in told.entry.text.split("\n"):
+        text = told.entry.plain_head() + printable(line)
+        lines.append(head + (_paint(text, _RED, on=colour) if told.entry.level <= ERR else text))
+    return "\n".join(lines)
+
+
+def story(result: Result, *, colour: bool = False) -> str:
+    """The whole story, with a final newline if there is any."""
+    lines = [f"          … {result.untold} earlier lines"] if result.untold else []
+    lines += [entry(told, colour=colour) for told in result.story]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def line(result: Result, *, colour: bool = False) -> str:
+    """One line of a list: `ok       sim   stuck-cleanup`."""
+    word = _paint(f"{_WORDS[result.status]:<8}", _COLOURS[result.status], on=colour)
+    text = f"{word} {result.world:<5} {printable(result.name)}"
+    if result.status == "skipped":
+        return f"{text}: {result.reason}"
+    return text
+
+
+def ending(result: Result) -> str:
+    """How the run ended: `exit code 129 45.0s after the stop began`."""
+    if result.outcome == "ended":
+        text = f"exit code {result.exit_code}"
+        return text if result.stop_ns is None else f"{text}, {as_short(result.stop_ns)} after the stop began"
+    if result.outcome == "stuck":
+        return "stuck: nothing can happen any more, and the broker has not ended"
+    return "not ended at the horizon" if result.outcome else "could not be run"
+
+
+def _delay(delay: Delay) -> str:
+    if not delay.over:
+        return f"{delay.who}: not over yet"
+    how = f": {delay.how}" if delay.how else ""
+    return f"{delay.who} for {as_short(delay.held_ns)}{how}"
+
+
+def verdict(result: Result, *, colour: bool = False) -> str:
+    """What became of it, who held the stop up, and what is not as expected; with a final newline."""
+    title = f"{result.name} ({result.world}, {result.policy}): {_WORDS[result.status]}"
+    lines = [_paint(printable(title), _BOLD + _COLOURS[result.status], on=colour)]
+    if result.status == "skipped":
+        lines.append(f"  {result.reason}")
+        return "".join(f"{text}\n" for text in lines)
+    lines.append(f"  {ending(result)}")
+    for index, delay in enumerate(result.delays):
+        word = "held up by" if index == 0 else "      then"
+        lines.append(f"  {word} {printable(_delay(delay))}")
+    if result.checks:
+        held = max(result.checks - len(result.failures), 0)
+        lines.append(f"  {held} of {result.checks} expectations and invariants hold")
+    for failure in result.failures:
+        rank = f" (rank {failure.rank})" if failure.rank else ""
+        text = f"{failure.name}{rank}: {printable(failure.text)}"
+        lines.append("  " + _paint(text, _RED, on=colour))
+    if result.failures:
+        lines.append(f"  run it again: {printable(result.replay)}")
+    return "".join(f"{text}\n" for text in lines)
+
+
+def summary(results: Sequence[Result], *, colour: bool = False) -> str:
+    """The last line of a run of many: how many passed, failed and were skipped."""
+    counts = [(sum(result.status == status for result in results), status) for status in _WORDS]
+    shown = ", ".join(f"{count} {status}" for count, status in counts if count or status == "passed")
+    return _paint(shown, _RED if counts[1][0] else _GREEN, on=colour)
+
+
+def report(results: Sequence[Result], *, colour: bool = False) -> str:
+    """A line for each, then the story and the verdict of each that failed, then the counts."""
+    parts = [f"{line(result, colour=colour)}\n" for result in results]
+    for result in results:
+        if result.status == "failed":
+            parts += ["\n", story(result, colour=colour), verdict(result, colour=colour)]
+    return "".join([*parts, "\n", f"{summary(results, colour=colour)}\n"])

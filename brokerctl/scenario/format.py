@@ -1,0 +1,182 @@
+"""The scenario file: typed tables of TOML, and reading them; what they mean is `resolve`'s.
+
+A key that is not here is an error. Tables that later parts of the program bring (jobs, perilogs, faults)
+get a struct of their own beside these. Durations are RFC 23 text, ranks RFC 22 idsets, hosts an RFC 29
+hostlist (DESIGN 6, 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from brokerctl import config
+from brokerctl.errors import ConfigError, ScenarioError
+
+# More ranks than any Flux instance has had; a limit on what one file can make us build.
+SIZE_MAX = 1 << 17
+LEAVES_MAX = 100
+
+ExitCode = Annotated[int, Meta(ge=0, le=255)]
+Outcome = Literal["ended", "stuck", "horizon"]
+WorldName = Literal["sim", "live"]
+_WORLDS: tuple[WorldName, ...] = ("sim", "live")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """A table of the file; names have dashes there, underscores here."""
+
+
+class Instance(Table, frozen=True):
+    """`[instance]`: how many brokers, who is whose parent, and on which hosts.
+
+    `topology` is `kary:K`, `flat`, or `custom` with a parent for each rank (-1 for the leader).
+    """
+
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 1
+    topology: str = "kary:2"
+    parents: list[int] | None = None
+    hosts: str | None = None
+
+
+class ReactionEntry(Table, frozen=True):
+    """What a puppet does with a signal that it catches: exits with that code after that time."""
+
+    after: str = "0s"
+    exit: ExitCode = 0
+
+
+class PuppetEntry(Table, frozen=True):
+    """`[puppet.NAME]`: a process whose behaviour is declared.
+
+    `runs` is a duration, `forever`, or `1s..3s` for a uniform draw; `exit` a code or the name of the
+    signal that it dies of. Both may be a table by ranks, with `default` for the rest. `command` is what
+    logs call it.
+    """
+
+    runs: str | dict[str, str] = "0s"
+    exit: int | str | dict[str, int | str] = 0
+    on: dict[str, Literal["ignore", "die"] | ReactionEntry] = {}
+    leaves: Annotated[int, Meta(ge=0, le=LEAVES_MAX)] = 0
+    leaves_run: str = "forever"
+    detached: bool = False
+    kill: Literal["works", "uninterruptible"] = "works"
+    start: Literal["ok", "not-found", "not-executable"] = "ok"
+    prints: list[str] = []
+    prints_err: list[str] = []
+    command: str | None = None
+
+
+class ActionEntry(Table, frozen=True):
+    """`[[rc1]]`, `[rc2]`, `[[cleanup]]`, `[[rc3]]`: one action, acted out by a puppet."""
+
+    puppet: str
+    timeout: str | None = None
+    essential: bool = False
+
+
+class StepEntry(Table, frozen=True):
+    """`[[step]]`: at a moment, something is done to a rank."""
+
+    at: str
+    do: str
+    rank: Annotated[int, Meta(ge=0)] = 0
+
+
+class SpanEntry(Table, frozen=True):
+    """`[[expect.spans]]`: the time between two moments lies between two durations."""
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    min: str = "0s"
+    max: str = "none"
+
+
+class Expect(Table, frozen=True):
+    """`[expect]`: what must be true of the run; what is not said is not checked.
+
+    `exit` is the leader's code, `exits` has others by rank; `within` counts from the stop's first signal
+    or request to the leader's exit. `transitions` by rank are `EVENT OLD NEW`, in this order with others
+    between (`exact`: no others). `log` and `notify` are parts of log lines and beginnings of notify
+    messages, in this order. `violates` names the invariants that this scenario is known to break: each of
+    them, and no other, must be broken.
+    """
+
+    exit: ExitCode | None = None
+    exits: dict[str, ExitCode] = {}
+    within: str | None = None
+    outcome: Outcome = "ended"
+    transitions: dict[str, list[str]] = {}
+    exact: bool = False
+    actions: dict[str, int] = {}
+    never: list[str] = []
+    order: list[str] = []
+    spans: list[SpanEntry] = []
+    log: list[str] = []
+    no_log: list[str] = []
+    notify: list[str] = []
+    violates: list[str] = []
+
+
+class ScenarioFile(Table, frozen=True):
+    """A whole scenario file. `horizon` ends a run that does not end by itself."""
+
+    about: Annotated[str, Meta(min_length=1)]
+    seed: int = 1
+    worlds: list[WorldName] = msgspec.field(default_factory=lambda: list(_WORLDS))
+    policy: Literal["flux", "hardened"] = "flux"
+    horizon: str = "1h"
+    instance: Instance = Instance()
+    attrs: dict[str, str | int | float | bool] = {}
+    puppet: dict[str, PuppetEntry] = {}
+    rc1: list[ActionEntry] = []
+    rc2: ActionEntry | None = None
+    cleanup: list[ActionEntry] = []
+    rc3: list[ActionEntry] = []
+    step: list[StepEntry] = []
+    expect: Expect = Expect()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario file that was read: what it says, and where it stands."""
+
+    name: str
+    path: Path
+    file: ScenarioFile
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Whatever is wrong in a scenario is told in one line of printable text, even where a key is not printable."""
+    try:
+        yield
+    except ScenarioError as error:
+        text = str(error)
+        if text.isprintable():
+            raise
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        raise ScenarioError(shown) from None
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario; ScenarioError in one line says which key is wrong and what was expected."""
+    with one_line():
+        try:
+            file = config.validate(config.read_toml(path), ScenarioFile, str(path))
+        except ConfigError as error:
+            raise ScenarioError(str(error)) from None
+    return Scenario(name=path.stem, path=path, file=file)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario file, for editors and for other programs that write scenarios."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "brokerctl scenario",
+        **msgspec.json.schema(ScenarioFile),
+    }

@@ -1,0 +1,139 @@
+"""From a scenario to what a world runs: everything decided, no text left to interpret.
+
+Errors are ScenarioError, `FILE: key.path: what; expected …`; nothing has been run then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from brokerctl import config, durations
+from brokerctl.errors import ConfigError, ScenarioError
+from brokerctl.records import Asked, Command, Signal
+from brokerctl.scenario import moments, puppets, tree
+from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
+from brokerctl.settings import ACTIONS_MAX, Action
+from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step
+from brokerctl.worlds.puppets import PuppetSpec
+
+# What a broker handles (FLUX.md 33); it does not notice the others, or dies of them.
+_SIGNALS = ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2", "CONT", "PIPE")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_DEEDS = "sigterm, signal NAME, shutdown, cleanup-push PUPPET, release PUPPET or panic"
+
+
+def resolve(scenario: Scenario, policy: str | None = None, sets: Sequence[str] = ()) -> Resolved:
+    """The scenario under a policy (its own, if None) and `-S` assignments.
+
+    To be called anew for every run: the triggers of its steps keep state.
+    """
+    file, where = scenario.file, str(scenario.path)
+    size = file.instance.size
+    for name in file.puppet:
+        if not _NAME.fullmatch(name):
+            raise ScenarioError(f"{where}: puppet: {name!r} is no name; expected letters, digits, '-', '_' and '.'")
+    specs = {name: puppets.spec(name, entry, size, f"{where}: puppet.{name}") for name, entry in file.puppet.items()}
+    try:
+        fields: dict[str, Any] = config.attributes(file.attrs, where)
+    except ConfigError as error:
+        raise ScenarioError(str(error)) from None
+    for name, entries in _lists(scenario):
+        if len(entries) > ACTIONS_MAX:
+            raise ScenarioError(f"{where}: {name}: {len(entries)} actions; expected at most {ACTIONS_MAX}")
+        fields[name] = tuple(_action(entry, specs, f"{where}: {name}[{index}]") for index, entry in enumerate(entries))
+    # What the command line says is not the file's fault: a ConfigError of these two stays one.
+    fields.update(config.assignments(sets))
+    settings = config.with_fields(policy or file.policy, fields)
+    steps = tuple(_step(entry, index, specs, size, f"{where}: step[{index}]") for index, entry in enumerate(file.step))
+    return Resolved(
+        name=scenario.name,
+        settings=settings,
+        topology=tree.topology(file.instance, f"{where}: instance"),
+        puppets=specs,
+        steps=steps,
+        seed=file.seed,
+        needs=_needs(size, specs, steps),
+    )
+
+
+def horizon_ns(scenario: Scenario) -> int:
+    """When a run that does not end is ended."""
+    return puppets.finite(scenario.file.horizon, f"{scenario.path}: horizon")
+
+
+def _lists(scenario: Scenario) -> list[tuple[str, list[ActionEntry]]]:
+    file = scenario.file
+    rc2 = [] if file.rc2 is None else [file.rc2]
+    return [("rc1", file.rc1), ("rc2", rc2), ("cleanup", file.cleanup), ("rc3", file.rc3)]
+
+
+def _action(entry: ActionEntry, specs: dict[str, PuppetSpec], where: str) -> Action:
+    spec = _puppet(entry.puppet, specs, f"{where}.puppet")
+    try:
+        timeout_ns = None if entry.timeout is None else durations.parse(entry.timeout)
+    except ValueError as error:
+        raise ScenarioError(f"{where}.timeout: {error}") from None
+    return Action(Command(spec.command, puppet=spec.name), timeout_ns, entry.essential)
+
+
+def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
+    if name not in specs:
+        known = ", ".join(specs) or "none"
+        raise ScenarioError(f"{where}: unknown puppet {name!r}; known are {known}")
+    return specs[name]
+
+
+# ---- steps -----------------------------------------------------------------------------------------
+
+
+def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str) -> Step:
+    try:
+        moment = moments.parse(entry.at, size)
+    except ValueError as error:
+        raise ScenarioError(f"{where}.at: {error}") from None
+    if moment.offset_ns < 0:
+        raise ScenarioError(f"{where}.at: {entry.at!r} can't be foreseen; expected no time before an event")
+    if entry.rank >= size:
+        raise ScenarioError(f"{where}.rank: {entry.rank} is out of range; expected less than {size}")
+    # Each request has a reply of its own; 0 would ask for no answer, and a refusal could not be seen.
+    deed = _deed(entry.do, entry.rank, index + 1, specs, f"{where}.do")
+    return Step(moment.trigger(), deed, entry.at)
+
+
+def _deed(text: str, rank: int, reply: int, specs: dict[str, PuppetSpec], where: str) -> Deed:
+    match text.split():
+        case ["sigterm"]:
+            return Deliver(rank, Signal(config.signal_number("TERM")))
+        case ["signal", name]:
+            return Deliver(rank, Signal(_signal(name, where)))
+        case ["shutdown"]:
+            return Deliver(rank, Asked("shutdown", reply))
+        case ["panic"]:
+            return Deliver(rank, Asked("panic", reply))
+        case ["cleanup-push", name]:
+            spec = _puppet(name, specs, where)
+            return Deliver(rank, Asked("cleanup-push", reply, (spec.command,), spec.command, spec.name))
+        case ["release", name]:
+            return Release(_puppet(name, specs, where).name)
+    raise ScenarioError(f"{where}: {text!r} can't be done; expected {_DEEDS}")
+
+
+def _signal(name: str, where: str) -> int:
+    word = name.upper().removeprefix("SIG")
+    if word not in _SIGNALS:
+        raise ScenarioError(f"{where}: no broker handles {name}; expected one of {', '.join(_SIGNALS)}")
+    return config.signal_number(word)
+
+
+def _needs(size: int, specs: dict[str, PuppetSpec], steps: tuple[Step, ...]) -> frozenset[Capability]:
+    needs: set[Capability] = set()
+    if size > 1:
+        needs.add("ranks")
+    if any(spec.uninterruptible for spec in specs.values()):
+        needs.add("uninterruptible")
+    events = [step.deed.event for step in steps if isinstance(step.deed, Deliver)]
+    if any(isinstance(event, Asked) and event.what == "panic" for event in events):
+        needs.add("panic")
+    return frozenset(needs)
