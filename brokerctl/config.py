@@ -27,6 +27,7 @@ FILE_SIZE_MAX = 1 << 20
 # Flux 0.88, faithful (FLUX.md): one SIGHUP, no bound but the ones that are set.
 FLUX = Settings(
     online_batch_ns=100 * MS,
+    unload_takes_ns=1 * MS,
     shutdown_timeout_outlives_state=True,
 )
 
@@ -43,6 +44,9 @@ HARDENED = Settings(
     signal_in_requested_cleanup="arm",
     signal_in_finalize="arm",
     shutdown_slack_ns=10 * S,
+    shed=True,
+    loss_at_once=True,
+    abort_rc1_with_parent=True,
     explain=True,
     sd_notify=True,
     extend_to_bound=True,
@@ -75,6 +79,12 @@ def _stop_timeout(text: str) -> int:
 def _exit_code(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= 255):
         raise ValueError(f"{text!r} is no exit code; expected 0 to 255")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"{text!r} is no count; expected 1 or more")
     return int(text)
 
 
@@ -133,6 +143,12 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     "broker.goodbye-timeout": Attribute(
         "goodbye_timeout_ns", _limit, "how long a follower waits for its parent's goodbye"
     ),
+    "broker.quorum": Attribute("quorum", _count, "how many ranks make the instance full"),
+    "broker.lost-exit-code": Attribute("lost_exit_code", _exit_code, "exit code if ranks were lost or shed"),
+    "heartbeat.timeout": Attribute(
+        "heartbeat_timeout_ns", _duration, "how long a parent may be silent before it counts as lost"
+    ),
+    "tbon.torpid_max": Attribute("torpid_max_ns", _duration, "how long a child may be silent before it is named"),
     "broker.quorum-warn": Attribute("quorum_warn_ns", _duration, "how often a delayed quorum is logged"),
     "broker.shutdown-warn": Attribute("shutdown_warn_ns", _duration, "how often a delayed shutdown is logged"),
     "broker.essential-timeout": Attribute(

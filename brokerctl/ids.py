@@ -20,6 +20,20 @@ def idset(ids: Iterable[int]) -> str:
     return _ranges(sorted(set(ids)), 1)
 
 
+def parse_idset(text: str) -> list[int]:
+    """The ranks of an RFC 22 idset, `0-2,5` with or without brackets; ValueError says what was expected."""
+    ranks: list[int] = []
+    for part in text.strip().removeprefix("[").removesuffix("]").split(","):
+        first, dash, last = part.partition("-")
+        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+            raise ValueError(f"{text!r} is no idset; expected something like 0-2,5")
+        low, high = int(first), int(last or first)
+        if high < low or high - low > 1 << 24:
+            raise ValueError(f"{text!r} is no idset; {part} is no range")
+        ranks.extend(range(low, high + 1))
+    return ranks
+
+
 def hostlist(hosts: Iterable[str]) -> str:
     """`picl[0-2,7],login` of hosts in their order; equal names are kept, as Flux does (RFC 29)."""
     groups: list[tuple[str, int, list[int]]] = []  # prefix, width, numbers

@@ -16,6 +16,19 @@ class Record(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An immutable value with a name; `tag=True` makes the name its type in JSON."""
 
 
+class Command(Record, frozen=True):
+    """What to run: an argument list, and what logs call it.
+
+    `inherit` leaves the broker's own standard streams to the process (rc2); else they are read and logged.
+    `puppet` names a process that is declared by a scenario; a world that has puppets runs that instead.
+    """
+
+    text: str
+    argv: tuple[str, ...] = ()
+    inherit: bool = False
+    puppet: str = ""
+
+
 # ---- messages: rank ↔ neighbour
 
 
@@ -47,6 +60,45 @@ class Online(Message, frozen=True):
     ranks: tuple[int, ...]
 
 
+class Offline(Message, frozen=True):
+    """Towards the leader: these ranks are gone. They `left` with a goodbye, were `lost`, or `shed` on purpose."""
+
+    ranks: tuple[int, ...]
+    why: Literal["left", "lost", "shed"]
+
+
+class Disconnect(Message, frozen=True):
+    """Parent → child: the connection is over (Flux's disconnect control message)."""
+
+
+class Shed(Message, frozen=True):
+    """Down the tree to that rank's parent: disconnect it (`flux overlay disconnect`)."""
+
+    rank: int
+
+
+class Exec(Message, frozen=True):
+    """Down the tree: run this on these ranks of the subtree, on all of it if there are none."""
+
+    run: str
+    command: Command
+    targets: tuple[int, ...]
+
+
+class Abort(Message, frozen=True):
+    """Down the tree: end that run by the ladder; `hurry`: one rung further where that is under way."""
+
+    run: str
+    hurry: bool
+
+
+class Results(Message, frozen=True):
+    """Up the tree: how that run ended, and on which ranks, for each way of ending."""
+
+    run: str
+    results: tuple[tuple[int, str, tuple[int, ...]], ...]  # rc, how, ranks
+
+
 class Goodbye(Message, frozen=True):
     """Child → parent: my subtree is done, I would like to go."""
 
@@ -55,7 +107,21 @@ class GoodbyeOk(Message, frozen=True):
     """Parent → child: go."""
 
 
-AnyMessage = Hello | StateIs | ConfigGet | ConfigIs | Online | Goodbye | GoodbyeOk
+AnyMessage = (
+    Hello
+    | StateIs
+    | ConfigGet
+    | ConfigIs
+    | Online
+    | Offline
+    | Disconnect
+    | Shed
+    | Exec
+    | Abort
+    | Results
+    | Goodbye
+    | GoodbyeOk
+)
 
 
 # ---- events: world → model
@@ -158,6 +224,25 @@ class Lost(Event, frozen=True):
     why: str
 
 
+class Contacted(Event, frozen=True):
+    """A neighbour that never said hello in this life was heard: it knew an earlier one (FLUX.md 88)."""
+
+    peer: int
+
+
+class Torpid(Event, frozen=True):
+    """A neighbour has been silent for so long, and its connection stands (FLUX.md 90)."""
+
+    peer: int
+    silent_ns: int
+
+
+class Responsive(Event, frozen=True):
+    """A torpid neighbour was heard again."""
+
+    peer: int
+
+
 class Restored(Event, frozen=True):
     """What an earlier life stored."""
 
@@ -178,19 +263,6 @@ class Order(Effect, frozen=True):
 
 class Fact(Effect, frozen=True):
     """An effect that is only told."""
-
-
-class Command(Record, frozen=True):
-    """What to run: an argument list, and what logs call it.
-
-    `inherit` leaves the broker's own standard streams to the process (rc2); else they are read and logged.
-    `puppet` names a process that is declared by a scenario; a world that has puppets runs that instead.
-    """
-
-    text: str
-    argv: tuple[str, ...] = ()
-    inherit: bool = False
-    puppet: str = ""
 
 
 Scope = Literal["group", "all"]
@@ -242,6 +314,12 @@ class Send(Order, frozen=True):
 
     neighbour: int
     message: AnyMessage
+
+
+class Hangup(Order, frozen=True):
+    """Close the connection to a neighbour, after what was sent; nothing of it is delivered any more."""
+
+    neighbour: int
 
 
 class Publish(Order, frozen=True):
@@ -344,6 +422,9 @@ AnyEvent = (
     | Fired
     | Received
     | Lost
+    | Contacted
+    | Torpid
+    | Responsive
     | Restored
 )
 AnyEffect = (
@@ -354,6 +435,7 @@ AnyEffect = (
     | Arm
     | Cancel
     | Send
+    | Hangup
     | Publish
     | Notify
     | Answer

@@ -24,6 +24,8 @@ class Rung(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Action(msgspec.Struct, frozen=True, gc=False):
     """One command of an ordered list (rc1, rc2, cleanup, rc3).
 
+    With `ranks` it runs on those (an RFC 22 idset, or `all`), else on the broker's own.
+
     `timeout_ns` cuts off this action alone. An `essential` action still runs after its list was aborted, within a slice
     of its own: its timeout, else `Settings.essential_timeout_ns`.
     """
@@ -31,6 +33,7 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     command: Command
     timeout_ns: int | None = None
     essential: bool = False
+    ranks: str = ""
 
 
 SignalHabit = Literal["abort", "arm"]
@@ -43,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rc2: tuple[Action, ...] = ()
     cleanup: tuple[Action, ...] = ()
     rc3: tuple[Action, ...] = ()
+    quorum: int | None = None  # how many ranks make the instance full; None is all of them
     shell: str = "/bin/bash"  # runs a command that is one string (FLUX.md 13)
 
     # Limits. FLUX.md 25, 36, 37, 11, 12 give Flux's defaults; DESIGN's bounds table the hardened ones.
@@ -55,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     quorum_warn_ns: int | None = 60 * S
     shutdown_warn_ns: int | None = 60 * S
     essential_timeout_ns: int = 10 * S
+    # How long the broker takes to unload its built-in parts (Flux: ~1 ms, FLUX.md J).
+    unload_takes_ns: int = 0
     # How long after a process has exited a stranger may hold its output (FLUX.md 22: for ever).
     output_grace_ns: int | None = None
     # Flux waits 0.1 s to report ranks that come online together (FLUX.md 01: quorum lasts 0.100s at size 1).
@@ -71,6 +77,18 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     signal_in_finalize: SignalHabit = "abort"
     # Flux never disarms shutdown-timeout: it is logged, and ignored, even in FINALIZE (recorded run 12-rc3--hangs).
     shutdown_timeout_outlives_state: bool = False
+    # What a parent does with children that still hold it when its bound is over: Flux goes on and leaves them unlost,
+    # so that what is pending to them never ends (FLUX.md 57); a shed one is disconnected: EHOSTUNREACH is delivered.
+    shed: bool = False
+    # Whether the end of a connection is noticed at once. Flux notices a dead child when it next sends to it, within a
+    # heartbeat, and a dead parent after heartbeat.timeout (FLUX.md 84, 86, 105).
+    loss_at_once: bool = False
+    heartbeat_period_ns: int = 2 * S
+    heartbeat_timeout_ns: int | None = 5 * MINUTE
+    torpid_max_ns: int | None = 30 * S
+    # A follower that is still in rc1 when its parent stops: Flux's parent waits for it (FLUX.md 94).
+    abort_rc1_with_parent: bool = False
+    lost_exit_code: int = 0  # the leader's, if ranks were lost or shed and nothing else failed (Flux: 0)
     # How many levels below a broker a stuck rank may hold it, times this: slack of the nested bounds.
     shutdown_slack_ns: int | None = None
 

@@ -46,7 +46,7 @@ from brokerctl.records import (
 from brokerctl.settings import Settings
 
 VERSION = 1
-LINE_SIZE_MAX = 1 << 20
+LINE_SIZE_MAX = 1 << 24  # results of an action on 262,144 ranks are 2 MiB
 
 
 class Topology(msgspec.Struct, frozen=True, gc=False):

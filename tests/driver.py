@@ -71,6 +71,8 @@ class Driver:
                     self.running.remove(run)
                 case _:
                     pass
+        if "unload" in self.timers:  # the last millisecond of a Flux broker: nothing to test there
+            out += self.fire("unload")
         return out
 
     def boot(self) -> Driver:

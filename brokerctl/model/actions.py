@@ -7,11 +7,11 @@ essential ones still have their turn, each within a slice of its own.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerctl.durations import as_short
+from brokerctl.model.rexec import RemoteRun
 from brokerctl.model.run import ERR, RC_ABORTED, Run
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class ActionList:
     ) -> None:
         self._node = node
         self.name = name
-        self._pending = deque(actions)
+        self._pending = list(actions)
         self._started = started
         self._done = done
         self._index = 0
         self._action: Action | None = None
-        self._run: Run | None = None
+        self._run: Run | RemoteRun | None = None
         self._dropped: list[str] = []
         self.rc = 0
         self.culprit = ""
@@ -53,9 +53,9 @@ class ActionList:
         return len(self._pending) + (self._run is not None)
 
     @property
-    def running(self) -> bool:
-        """An action of it runs now."""
-        return self._run is not None
+    def running(self) -> Run | RemoteRun | None:
+        """The action that runs now."""
+        return self._run
 
     def describe(self) -> str:
         """`cleanup.3 (flux queue idle --quiet)`: the running action."""
@@ -67,7 +67,7 @@ class ActionList:
         """Put an action before all others; only as long as the list has not begun (FLUX.md 16; letter l)."""
         assert self._index == 0, "a running list can't be changed"
         assert self._run is None, "a running list can't be changed"
-        self._pending.appendleft(action)
+        self._pending.insert(0, action)
 
     def start(self) -> None:
         """Begin with the first action; a list without any is not started."""
@@ -90,7 +90,7 @@ class ActionList:
             run.abort()
 
     def _drop(self) -> None:
-        kept = deque(action for action in self._pending if action.essential)
+        kept = [action for action in self._pending if action.essential]
         self._dropped += [action.command.text for action in self._pending if not action.essential]
         self._pending = kept
 
@@ -98,19 +98,24 @@ class ActionList:
         if not self._pending:
             self._finish()
             return
-        action = self._pending.popleft()
+        action = self._pending.pop(0)
         self._started(action.command.text)
         name = f"{self.name}.{self._index}"
         self._index += 1
         self._action = action
-        self._run = run = Run(self._node, name, action.command, self._ended)
+        if action.ranks:
+            run: Run | RemoteRun = RemoteRun(self._node, name, action.command, action.ranks, self._ended)
+        else:
+            run = Run(self._node, name, action.command, self._ended)
+        self._run = run
         limit_ns = action.timeout_ns
         if limit_ns is None and self.aborted:
             limit_ns = self._node.settings.essential_timeout_ns
         if limit_ns is not None:
             self._slice(run, limit_ns)
+        run.begin()
 
-    def _slice(self, run: Run, limit_ns: int) -> None:
+    def _slice(self, run: Run | RemoteRun, limit_ns: int) -> None:
         if self._node.is_armed(f"action {run.name}"):
             return
 
@@ -120,7 +125,7 @@ class ActionList:
 
         self._node.arm(f"action {run.name}", limit_ns, over)
 
-    def _ended(self, rc: int) -> None:
+    def _ended(self, rc: int, _how: str) -> None:
         assert self._run is not None
         assert self._action is not None
         self._node.cancel(f"action {self._run.name}")

@@ -16,6 +16,8 @@ from brokerctl.settings import Action, Settings
 
 # A loaded machine wakes a process up late: 1 s is 50 times the p99 that `make bench` measures with 4 CPU hogs.
 SLACK_NS = 1 * S
+# Answers of other ranks need their way up the tree after their ladders have ended.
+REMOTE_SLACK_NS = 2 * S
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
@@ -46,6 +48,8 @@ def _list_ns(actions: tuple[Action, ...], settings: Settings, budget_ns: int | N
     ladder = ladder_ns(settings)
     if ladder is None:
         return None
+    if any(action.ranks for action in actions):
+        ladder += REMOTE_SLACK_NS
     grace_ns = settings.output_grace_ns
     own = _sum(_sum((action.timeout_ns, ladder, grace_ns)) for action in actions)
     if budget_ns is None:
@@ -62,11 +66,27 @@ def cleanup_ns(settings: Settings, *, signalled: bool) -> int | None:
     return _sum((_list_ns(settings.cleanup, settings, budget_ns), SLACK_NS))
 
 
-def finalize_ns(settings: Settings, *, signalled: bool) -> int | None:
-    """FINALIZE: rc3 writes what must not be lost; a request waits for it for ever."""
+def finalize_budget_ns(settings: Settings, tree: Tree, rank: int) -> int | None:
+    """rc3's budget on this rank. Under a shutdown-timeout, a follower's fits into its level's share of it.
+
+    At least half of the share is always rc3's own: what it saves comes before the order of the levels.
+    """
+    timeout_ns, slack_ns, budget_ns = (
+        settings.shutdown_timeout_ns,
+        settings.shutdown_slack_ns,
+        settings.finalize_timeout_ns,
+    )
+    if rank == 0 or timeout_ns is None or slack_ns is None:
+        return budget_ns
+    share_ns = timeout_ns // (tree.heights[0] + 1)
+    return _least(budget_ns, max(share_ns // 2, share_ns - slack_ns - (ladder_ns(settings) or 0)))
+
+
+def finalize_ns(settings: Settings, tree: Tree, rank: int, *, bounded: bool) -> int | None:
+    """FINALIZE: rc3 writes what must not be lost; a request waits for the leader's for ever."""
     if not settings.rc3:
         return SLACK_NS
-    budget_ns = settings.finalize_timeout_ns if signalled else None
+    budget_ns = finalize_budget_ns(settings, tree, rank) if bounded else None
     return _sum((_list_ns(settings.rc3, settings, budget_ns), SLACK_NS))
 
 
@@ -84,7 +104,7 @@ def shutdown_ns(settings: Settings, tree: Tree, rank: int) -> int | None:
         return timeout_ns if rank == 0 else None
     if timeout_ns is not None:
         return timeout_ns - tree.depths[rank] * timeout_ns // (tree.heights[0] + 1)
-    level_ns = _sum((finalize_ns(settings, signalled=True), slack_ns))
+    level_ns = _sum((finalize_ns(settings, tree, rank, bounded=True), slack_ns))
     return None if level_ns is None else height * level_ns
 
 
@@ -94,7 +114,7 @@ def state_ns(state: State, settings: Settings, tree: Tree, rank: int, *, signall
         case State.CLEANUP:
             return cleanup_ns(settings, signalled=signalled) if rank == 0 else SLACK_NS
         case State.FINALIZE:
-            return finalize_ns(settings, signalled=signalled)
+            return finalize_ns(settings, tree, rank, bounded=signalled or rank > 0)
         case State.CONFIG_SYNC:
             limit_ns = settings.config_sync_timeout_ns
         case State.SHUTDOWN:

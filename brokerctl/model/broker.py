@@ -6,7 +6,6 @@ of actions, the limits, the exit code and the messages to the service manager. F
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -31,8 +30,8 @@ class Broker:
     """The lifecycle of one rank, and all that it decides."""
 
     __slots__ = (
-        "_draining", "_fire", "_node", "_panicked", "_posted", "_rc1_failed", "codes", "last_signal", "lists",
-        "manager", "reason", "signalled", "since_ns", "state", "waits",
+        "_draining", "_fire", "_node", "_orphaned", "_panicked", "_posted", "_rc1_failed", "codes", "last_signal",
+        "lists", "manager", "reason", "signalled", "since_ns", "state", "waits",
     )  # fmt: skip
 
     def __init__(self, node: Node, fire: Fire) -> None:
@@ -45,10 +44,10 @@ class Broker:
         self.manager = Manager(node, self)
         self.lists: dict[str, ActionList] = {}
         self.codes: dict[str, int] = {}  # of rc1, rc2, cleanup, rc3, in the order of their ends
-        self._posted: deque[Event] = deque()
+        self._posted: list[Event] = []
         self._draining = False
         self.last_signal = (0, 0)  # its number, and when it came
-        self._panicked = self._rc1_failed = False
+        self._panicked = self._rc1_failed = self._orphaned = False
         self.waits = ""
 
     # ---- the lifecycle
@@ -68,7 +67,7 @@ class Broker:
             return
         self._draining = True
         while self._posted:
-            self._take(self._posted.popleft())
+            self._take(self._posted.pop(0))
         self._draining = False
 
     def _take(self, event: Event) -> None:
@@ -130,8 +129,30 @@ class Broker:
             case State.RUN if state is State.SHUTDOWN:
                 self.reason = "parent"
                 self.post(Event.SHUTDOWN)
+            case State.INIT if state is State.SHUTDOWN:
+                self._parent_stops_in_rc1()
             case _:
                 pass
+
+    def _parent_stops_in_rc1(self) -> None:
+        if self._node.settings.abort_rc1_with_parent and "rc1" in self.lists:
+            self.reason = "parent"
+            self.lists["rc1"].abort(hurry=False)
+
+    def parent_lost(self) -> None:
+        """The parent is lost, or has disconnected this broker: it ends, and says so by its code (FLUX.md 40, 88)."""
+        self._orphaned = True
+        self.reason = self.reason or "parent"
+        self._node.rexec.abort_local()
+        match self.state:
+            case State.QUORUM:
+                self.post(Event.QUORUM_FAIL)
+            case State.GOODBYE:
+                self.goodbye_answered()
+            case _:
+                self.post(Event.PARENT_FAIL)
+                if self.state is State.INIT:
+                    self._parent_stops_in_rc1()
 
     def _enter_init(self) -> None:
         self._run_list("rc1", self._node.settings.rc1, Event.RC1_NONE)
@@ -161,8 +182,8 @@ class Broker:
             self._node.arm("quorum-warn", every_ns, self._quorum_slow, reminder=True)
 
     def _quorum_slow(self) -> None:
-        hosts = self._node.overlay.describe(self._node.overlay.missing())
-        self._node.log("broker", ERR, f"quorum delayed: waiting for {hosts}")
+        missing = self._node.tree.describe(self._node.overlay.missing())
+        self._node.log("broker", ERR, f"quorum delayed: waiting for {missing}")
         self._remind_quorum()
 
     def quorum_full(self) -> None:
@@ -255,7 +276,10 @@ class Broker:
 
     def _shutdown_timeout(self) -> None:
         self._node.log("broker", ERR, "shutdown timeout")
-        self.post(Event.CHILDREN_COMPLETE)
+        if self._node.settings.shed and self._node.overlay.peers:
+            self._node.overlay.shed()  # the last one that is gone completes the children
+        else:
+            self.post(Event.CHILDREN_COMPLETE)
 
     def children_gone(self) -> None:
         """The last connected child said goodbye or was lost (FLUX.md 7)."""
@@ -269,15 +293,16 @@ class Broker:
         node.cancel("shutdown-warn")
         if not node.settings.shutdown_timeout_outlives_state:
             node.cancel("shutdown-timeout")
-        if self.signalled:
+        if self.signalled or self.reason == "parent":
             self.arm_finalize_timeout()
         self._run_list("rc3", node.settings.rc3, Event.RC3_NONE)
 
     def arm_finalize_timeout(self) -> None:
         """Put FINALIZE under its timeout, counted from now."""
-        limit_ns = self._node.settings.finalize_timeout_ns
-        if limit_ns is not None and self._node.settings.rc3:
-            self._node.arm("finalize-timeout", limit_ns, self._finalize_timeout)
+        node = self._node
+        limit_ns = bounds.finalize_budget_ns(node.settings, node.tree, node.rank)
+        if limit_ns is not None and node.settings.rc3:
+            node.arm("finalize-timeout", limit_ns, self._finalize_timeout)
 
     def _finalize_timeout(self) -> None:
         rc3 = self.lists["rc3"]
@@ -294,13 +319,15 @@ class Broker:
         if self._node.rank == 0:
             self.post(Event.GOODBYE)
             return
-        limit_ns = self._node.settings.goodbye_timeout_ns
-        self._wait(f"rank {self._node.overlay.parent} (its parent) to say goodbye")
-        self._node.arm("goodbye-timeout", limit_ns, self._goodbye_timeout)
-        self._node.overlay.say_goodbye()
+        node = self._node
+        if not node.overlay.say_goodbye():
+            self.post(Event.GOODBYE)
+            return
+        self._wait(f"rank {node.overlay.parent} (its parent) to say goodbye")
+        node.arm("goodbye-timeout", node.settings.goodbye_timeout_ns, self._goodbye_timeout)
 
     def goodbye_answered(self) -> None:
-        """The parent lets this broker go."""
+        """The parent lets this broker go, or is not there any more."""
         self._node.cancel("goodbye-timeout")
         self.post(Event.GOODBYE)
 
@@ -310,9 +337,29 @@ class Broker:
         self.post(Event.GOODBYE)
 
     def _enter_unload_builtins(self) -> None:
-        self.post(Event.BUILTINS_DONE)
+        node = self._node
+        if not node.rexec.running():
+            self._unloaded()
+            return
+        node.arm("unload-timeout", node.settings.unload_timeout_ns, self._unload_timeout)
+        node.rexec.stop(self._unloaded)
+
+    def _unloaded(self) -> None:
+        self._node.cancel("unload-timeout")
+        if self._node.settings.unload_takes_ns:
+            self._node.arm("unload", self._node.settings.unload_takes_ns, lambda: self.post(Event.BUILTINS_DONE))
+        else:
+            self.post(Event.BUILTINS_DONE)
+
+    def _unload_timeout(self) -> None:
+        self._node.log("broker", ERR, "rexec: subprocess server shutdown: Connection timed out")  # FLUX.md 55
+        self._node.rexec.abandon()
+        self.post(Event.BUILTINS_UNLOAD_FAIL)
 
     def _enter_exit(self) -> None:
+        lost = sorted(self._node.overlay.lost_ranks)
+        if lost and self._node.rank == 0:
+            self.explain(ERR, f"stopped without {self._node.tree.describe(lost)}")
         self._node.emit(Exit(self._exit_code()))
 
     def failed_code(self) -> int:
@@ -321,7 +368,9 @@ class Broker:
 
     def _exit_code(self) -> int:
         """FLUX.md 38–43: the first nonzero code of rc2, cleanup, rc3; or what the administrator asked for."""
-        failed = self.failed_code()
+        failed = self.failed_code() or (1 if self._orphaned else 0)
+        if not failed and self._node.overlay.lost_ranks and self._node.rank == 0:
+            failed = self._node.settings.lost_exit_code
         if self._panicked:
             return RC_PANIC
         norestart = self._node.settings.exit_norestart

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from brokerctl.model import lifecycle, requests, signals
 from brokerctl.model.broker import Broker
 from brokerctl.model.overlay import Overlay
+from brokerctl.model.rexec import Rexec
 from brokerctl.model.run import Run
 from brokerctl.model.tree import Tree
 from brokerctl.records import (
@@ -18,6 +19,7 @@ from brokerctl.records import (
     Asked,
     Booted,
     Cancel,
+    Contacted,
     Effect,
     Emptied,
     Event,
@@ -29,9 +31,11 @@ from brokerctl.records import (
     Output,
     OutputEnded,
     Received,
+    Responsive,
     Restored,
     Signal,
     SpawnFailed,
+    Torpid,
 )
 from brokerctl.settings import Settings
 
@@ -41,7 +45,7 @@ _COMPILED = lifecycle.compiled()
 class Node:
     """One rank. `handle` is the only way in; the effects it appends are the only way out."""
 
-    __slots__ = ("_timers", "broker", "emit", "now_ns", "overlay", "rank", "runs", "settings", "tree")
+    __slots__ = ("_timers", "broker", "emit", "now_ns", "overlay", "rank", "rexec", "runs", "settings", "tree")
 
     emit: Callable[[Effect], None]
 
@@ -54,6 +58,7 @@ class Node:
         self._timers: dict[str, Callable[[], None]] = {}
         self.broker = Broker(self, fire)
         self.overlay = Overlay(self)
+        self.rexec = Rexec(self)
 
     def handle(self, now_ns: int, event: Event, out: list[Effect]) -> None:
         """Take in one event at this time; append what is to be done, in order."""
@@ -121,6 +126,15 @@ class Node:
     def _lost(self, event: Lost) -> None:
         self.overlay.lost(event.peer, event.why)
 
+    def _contacted(self, event: Contacted) -> None:
+        self.overlay.contacted(event.peer)
+
+    def _torpid(self, event: Torpid) -> None:
+        self.overlay.torpid(event.peer, event.silent_ns)
+
+    def _responsive(self, event: Responsive) -> None:
+        self.overlay.responsive(event.peer)
+
     def _restored(self, _event: Restored) -> None:
         """Nothing is stored yet by a broker without jobs."""
 
@@ -138,5 +152,8 @@ _HANDLERS: dict[type[Event], Callable[..., None]] = {
     KillFailed: Node._kill_failed,
     Received: Node._received,
     Lost: Node._lost,
+    Contacted: Node._contacted,
+    Torpid: Node._torpid,
+    Responsive: Node._responsive,
     Restored: Node._restored,
 }

@@ -1,43 +1,69 @@
-"""A rank's place in the tree: who its children are, what it tells them, and when it may go (FLUX.md 4–8).
+"""A rank's place in the tree: who its children are, what it tells them, who is lost, and when it may go.
 
 Messages go to neighbours only. A parent tells each of its states to the children that said hello; a child reports the
-ranks of its subtree that came online, says goodbye when it is done, and waits for the answer.
+ranks of its subtree that came online or went away, says goodbye when it is done, and waits for the answer. When a
+connection ends, what was pending behind it fails with EHOSTUNREACH. FLUX.md 4–8, 10–12, H.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
-from brokerctl.ids import hostlist, idset
+from brokerctl.durations import as_fsd
+from brokerctl.ids import idset
 from brokerctl.model.lifecycle import State
+from brokerctl.model.run import CRIT, ERR, INFO
+from brokerctl.model.words import EHOSTUNREACH, error_text
 from brokerctl.records import (
+    Abort,
     AnyMessage,
     ConfigGet,
     ConfigIs,
+    Disconnect,
+    Exec,
     Goodbye,
     GoodbyeOk,
+    Hangup,
     Hello,
+    Offline,
     Online,
+    Results,
     Send,
+    Shed,
     StateIs,
 )
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
 
-INFO = 6
+UNREACHABLE = error_text(EHOSTUNREACH)
+# In these a rank that goes away is told upwards, and the leader says who is dead to Flux (FLUX.md 10).
+_COUNTED = frozenset({State.INIT, State.QUORUM, State.RUN, State.CLEANUP})
+DEAD_BATCH_NS = 100_000_000  # FLUX.md 10: ~0.1 s
+_NOBODY: set[int] = set()
+
+Why = Literal["left", "lost", "shed"]
 
 
 class Overlay:
     """Neighbours of one rank. `peers` are the children that are connected; `parent_state` is the last one told."""
 
-    __slots__ = ("_node", "_online", "_reporting", "parent", "parent_state", "peers")
+    __slots__ = (
+        "_dead", "_gone", "_node", "_online", "_reporting", "lost_ranks", "parent", "parent_lost", "parent_state",
+        "peers",
+    )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.parent = node.tree.parents[node.rank]
         self.parent_state = ""
-        self.peers: set[int] = set()
+        self.parent_lost = False
+        # Most ranks are leaves: what they never need is shared, and replaced on first use.
+        self.peers = _NOBODY
+        self.lost_ranks = _NOBODY  # below this one: lost or shed
+        self._gone = _NOBODY  # below this one: lost, shed, or left
+        self._dead = _NOBODY  # the leader: gone, and not logged yet
         self._online: set[int] = set()  # the leader: all that are online; a follower: what it has not reported yet
         self._reporting = False
 
@@ -51,11 +77,20 @@ class Overlay:
         """Ask for the configuration; `ConfigIs` comes back."""
         self._send(self.parent, ConfigGet())
 
-    def say_goodbye(self) -> None:
-        """Ask to go; `GoodbyeOk` comes back."""
+    def say_goodbye(self) -> bool:
+        """Ask to go; `GoodbyeOk` comes back. False where the parent is known lost: nobody to ask (FLUX.md 88)."""
+        if self.parent_lost:
+            self._node.log("overlay", ERR, f"error sending overlay.goodbye: {UNREACHABLE}")
+            return False
         self._send(self.parent, Goodbye())
+        return True
 
-    def report_online(self, ranks: tuple[int, ...]) -> None:
+    def to_parent(self, message: AnyMessage) -> None:
+        """Send upwards; dropped where the parent is known lost."""
+        if not self.parent_lost:
+            self._send(self.parent, message)
+
+    def report_online(self, ranks: Iterable[int]) -> None:
         """These ranks have reached QUORUM: told upwards in batches, to the leader's count."""
         self._online.update(ranks)
         if not self._reporting:
@@ -68,11 +103,11 @@ class Overlay:
         ranks = tuple(sorted(self._online))
         if node.rank:
             self._online.clear()
-            self._send(self.parent, Online(ranks))
+            self.to_parent(Online(ranks))
             return
-        hosts = hostlist([node.tree.host(rank) for rank in ranks])
-        node.log("broker", INFO, f"online: {hosts} (ranks {idset(ranks)})")
-        if len(ranks) == node.tree.size:
+        node.log("broker", INFO, f"online: {node.tree.hostlist(ranks)} (ranks {idset(ranks)})")
+        quorum = node.settings.quorum
+        if len(ranks) >= (node.tree.size if quorum is None else quorum):
             node.broker.quorum_full()
 
     def missing(self) -> list[int]:
@@ -83,53 +118,159 @@ class Overlay:
 
     def tell_state(self, state: State) -> None:
         """Tell the children which state this broker is in now."""
-        for peer in sorted(self.peers):
-            self._send(peer, StateIs(str(state)))
-
-    def describe(self, ranks: list[int]) -> str:
-        """`picl[1-2] (rank 1-2)`."""
-        return f"{hostlist([self._node.tree.host(rank) for rank in ranks])} (rank {idset(ranks)})"
+        if self.peers:
+            message = StateIs(str(state))
+            for peer in sorted(self.peers):
+                self._send(peer, message)
 
     def describe_peers(self) -> str:
         """`2 peers: picl[1-2] (rank 1-2)`: the children that hold this broker."""
-        peers = sorted(self.peers)
-        return f"{len(peers)} peers: {self.describe(peers)}"
+        return f"{len(self.peers)} peers: {self._node.tree.describe(sorted(self.peers))}"
 
     # ---- what neighbours say
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """A neighbour's message."""
         node = self._node
+        if peer != self.parent and peer not in self.peers and not isinstance(message, Hello):
+            return  # it was shed or lost: what was still on its way is not heard any more
         match message:
-            case Hello():
-                self.peers.add(peer)
-                self._send(peer, StateIs(str(node.broker.state)))
             case StateIs(state):
                 self.parent_state = state
                 node.broker.parent_changed(State(state))
+            case Hello():
+                self._hello(peer)
             case ConfigGet():
                 self._send(peer, ConfigIs())
             case ConfigIs():
                 node.broker.config_synced()
             case Online(ranks):
                 self.report_online(ranks)
+            case Offline(ranks, why):
+                self._went(ranks, why)
             case Goodbye():
-                self._send(peer, GoodbyeOk())
-                self._gone(peer)
+                self._goodbye(peer)
             case GoodbyeOk():
                 node.broker.goodbye_answered()
-            case _:
-                raise AssertionError(message)
+            case Exec() | Abort() | Results():
+                node.rexec.received(peer, message)
+            case Shed(rank):
+                self.disconnect(rank)
+            case Disconnect():
+                self._disconnected()
 
-    def lost(self, peer: int, _why: str) -> None:
+    def _hello(self, peer: int) -> None:
+        if self.peers is _NOBODY:
+            self.peers = set()
+        self.peers.add(peer)
+        self._send(peer, StateIs(str(self._node.broker.state)))
+
+    def _goodbye(self, peer: int) -> None:
+        node = self._node
+        self._send(peer, GoodbyeOk())
+        node.emit(Hangup(peer))
+        if node.broker.state in _COUNTED:
+            self._went(tuple(node.tree.subtree(peer)), "left")
+        self._forget(peer)
+
+    # ---- losses
+
+    def lost(self, peer: int, why: str) -> None:
         """A neighbour's connection ended without goodbye."""
-        if peer != self.parent:
-            self._gone(peer)
+        if peer == self.parent:
+            self.parent_lost = True
+            if self._node.broker.state is not State.GOODBYE:
+                self._node.log("overlay", CRIT, f"disconnecting: {why}")
+            self._node.broker.parent_lost()
+        elif peer in self.peers:
+            self._node.log("overlay", ERR, f"{self._named(peer)} failed{self._severed(peer)}")
+            self._cut(peer, "lost")
 
-    def _gone(self, peer: int) -> None:
+    def contacted(self, peer: int) -> None:
+        """A child of an earlier life was heard: it must start anew (FLUX.md 88)."""
+        self._send(peer, Disconnect())
+        self._node.emit(Hangup(peer))
+
+    def torpid(self, peer: int, silent_ns: int) -> None:
+        """A child is silent, and its connection stands: it is named, nothing else (FLUX.md 90)."""
+        if peer in self.peers:
+            host = self._node.tree.host(peer)
+            self._node.log(
+                "overlay", ERR, f"broker on {host} (rank {peer}) has been unresponsive for {as_fsd(silent_ns)}"
+            )
+
+    def responsive(self, peer: int) -> None:
+        """A torpid child was heard again."""
+        if peer in self.peers:
+            self._node.log("overlay", ERR, f"broker on {self._node.tree.host(peer)} (rank {peer}) is responsive now")
+
+    def disconnect(self, rank: int) -> None:
+        """Disconnect that rank, here or further down (`flux overlay disconnect`, FLUX.md 89, 102)."""
+        hop = self._node.tree.hop(self._node.rank, rank)
+        if hop == rank and rank in self.peers:
+            self._node.log("overlay", ERR, f"{self._named(rank)} disconnected by request{self._severed(rank)}")
+            self._drop(rank)
+        elif hop in self.peers:
+            self._send(hop, Shed(rank))
+
+    def shed(self) -> None:
+        """The bound of SHUTDOWN is over: disconnect the children that still hold this broker."""
+        for peer in sorted(self.peers):
+            self._node.log("overlay", ERR, f"{self._named(peer)} is shed: it holds the shutdown{self._severed(peer)}")
+            self._drop(peer)
+
+    def _drop(self, peer: int) -> None:
+        self._send(peer, Disconnect())
+        self._node.emit(Hangup(peer))
+        self._cut(peer, "shed")
+
+    def _disconnected(self) -> None:
+        """The parent said that it is over (FLUX.md 88, 89)."""
+        node = self._node
+        self.parent_lost = True
+        node.log("overlay", CRIT, f"{self._named(self.parent)} sent disconnect control message")
+        node.log("config", CRIT, "parent update: overlay disconnect")
+        node.broker.parent_lost()
+        node.log("broker", ERR, f"state-machine.monitor: {UNREACHABLE}")
+
+    def _cut(self, peer: int, why: Why) -> None:
+        """What was pending behind that child fails; who is behind it is told upwards."""
+        self._node.rexec.lost(peer)
+        self._went(tuple(rank for rank in self._node.tree.subtree(peer) if rank not in self._gone), why)
+        self._forget(peer)
+
+    def _forget(self, peer: int) -> None:
         self.peers.discard(peer)
         if not self.peers:
             self._node.broker.children_gone()
+
+    def _went(self, ranks: tuple[int, ...], why: Why) -> None:
+        """Ranks below this one are gone: told upwards; the leader counts them, and logs those that were online."""
+        node = self._node
+        self._gone = self._gone.union(ranks)
+        if why != "left":
+            self.lost_ranks = self.lost_ranks.union(ranks)
+        if node.rank:
+            self.to_parent(Offline(ranks, why))
+        elif node.broker.state in _COUNTED:
+            if not self._dead:
+                node.arm("dead", DEAD_BATCH_NS, self._tell_dead)
+            self._dead = self._dead.union(ranks)
+
+    def _tell_dead(self) -> None:
+        node = self._node
+        dead = sorted(self._dead & self._online)
+        self._online -= self._dead
+        self._dead = _NOBODY
+        if dead and node.broker.state in {State.RUN, State.CLEANUP}:
+            node.log("broker", ERR, f"dead to Flux: {node.tree.describe(dead)}")
+
+    def _named(self, rank: int) -> str:
+        return f"{self._node.tree.host(rank)} (rank {rank})"
+
+    def _severed(self, peer: int) -> str:
+        below = sum(rank not in self._gone for rank in self._node.tree.subtree(peer)) - 1
+        return f" and severed contact with {below} other nodes" if below > 0 else ""
 
     def _send(self, neighbour: int, message: AnyMessage) -> None:
         self._node.emit(Send(neighbour, message))

@@ -98,6 +98,10 @@ class Puppet:
             happened.append("emptied")
         return happened
 
+    def is_over(self) -> bool:
+        """Nothing of it is left, and all that was asked for is told."""
+        return self._output_ended and self._exited and (self._emptied or not self._watched)
+
     def signal(self, now_ns: int, signum: int, scope: Scope) -> bool:
         """Send a signal to the group or to all; False where nobody is there to get it (ESRCH)."""
         part = self._part

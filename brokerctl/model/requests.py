@@ -25,6 +25,8 @@ def asked(node: Node, event: Asked) -> None:
             body, error = {}, _push(node, event)
         case "panic":
             body, error = {}, ""
+        case "disconnect":
+            body, error = {}, _disconnect_refused(node, event.words)
         case what:
             body, error = {}, f"unknown request {what!r}"
     if event.reply:
@@ -35,6 +37,16 @@ def asked(node: Node, event: Asked) -> None:
         node.broker.request()
     elif not error and event.what == "panic":
         node.broker.panic()
+    elif not error and event.what == "disconnect":
+        node.overlay.disconnect(int(event.words[0]))
+
+
+def _disconnect_refused(node: Node, words: tuple[str, ...]) -> str:
+    """`flux overlay disconnect RANK` (FLUX.md 89, 102)."""
+    if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
+        return "expected one rank"
+    rank = int(words[0])
+    return "" if node.tree.hop(node.rank, rank) in node.overlay.peers else f"rank {rank} is not connected"
 
 
 def _shutdown_refused(node: Node) -> str:
@@ -80,7 +92,9 @@ def status(node: Node) -> dict[str, Any]:
         "left_ns": None if bound_ns is None else max(0, bound_ns - held_ns),
         "reason": broker.reason,
         "signalled": broker.signalled,
-        "running": [run.about() for run in node.runs.values()],
+        "running": [actions.running.about() for actions in broker.lists.values() if actions.running],
+        "peers": node.overlay.describe_peers() if node.overlay.peers else "",
+        "lost": node.tree.describe(sorted(node.overlay.lost_ranks)) if node.overlay.lost_ranks else "",
         "pending": {name: len(actions) for name, actions in broker.lists.items() if len(actions)},
         "failed": {name: actions.culprit for name, actions in broker.lists.items() if actions.culprit},
         "waits": broker.waits,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from brokerctl.model.node import Node
     from brokerctl.settings import Rung
 
-ERR, WARNING, INFO, DEBUG = 3, 4, 6, 7
+CRIT, ERR, WARNING, INFO, DEBUG = 2, 3, 4, 6, 7
 RC_NOT_FOUND = 127
 RC_NOT_EXECUTABLE = 126
 RC_ABORTED = 1  # aborted, and yet exited with 0 (FLUX.md 21)
@@ -36,14 +36,14 @@ SIGKILL = 9
 
 
 class Run:
-    """A started process. `done(rc)` is called once, when it is complete; `rc` is 0–255 as a shell has it."""
+    """A started process. `done(rc, how)` is called once, when it is complete; `rc` is 0–255 as a shell has it."""
 
     __slots__ = (
         "_aborted", "_command", "_done", "_emptied", "_exited", "_ladder", "_node", "_output_ended", "_started_ns",
         "_status", "name",
     )  # fmt: skip
 
-    def __init__(self, node: Node, name: str, command: Command, done: Callable[[int], None]) -> None:
+    def __init__(self, node: Node, name: str, command: Command, done: Callable[[int, str], None]) -> None:
         self._node = node
         self.name = name
         self._command = command
@@ -53,8 +53,11 @@ class Run:
         self._exited = self._emptied = self._aborted = False
         self._output_ended = command.inherit  # nothing to read: complete when it exits
         self._ladder: Ladder | None = None
-        node.runs[name] = self
-        node.emit(Start(name, command))
+
+    def begin(self) -> None:
+        """Start it."""
+        self._node.runs[self.name] = self
+        self._node.emit(Start(self.name, self._command))
 
     # ---- what it is told by the world
 
@@ -117,6 +120,11 @@ class Run:
         else:
             self._rung(self._ladder.hurry())
 
+    def abandon(self) -> None:
+        """Forget it: it is told as still running, and no end of it is waited for."""
+        self._done = lambda _rc, _how: None
+        self._give_up("its broker's end")
+
     def _rung(self, rung: Rung) -> None:
         node = self._node
         node.cancel(f"ladder {self.name}")
@@ -130,7 +138,9 @@ class Run:
         if rung is not None:
             self._rung(rung)
             return
-        sent = ", ".join(signal_name(signum) for signum in self._ladder.sent())
+        self._give_up(", ".join(signal_name(signum) for signum in self._ladder.sent()))
+
+    def _give_up(self, sent: str) -> None:
         self._node.log("broker", ERR, f"{self.name}: still running after {sent}: {self._command.text}")
         self._node.emit(Abandon(self.name))
         if self._exited:
@@ -164,7 +174,7 @@ class Run:
         node.cancel(f"ladder {self.name}")
         del node.runs[self.name]
         node.emit(Ended(self.name, self._command.text, rc, how, node.now_ns - self._started_ns))
-        self._done(rc)
+        self._done(rc, how)
 
     def about(self) -> dict[str, object]:
         """What `status` says of it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from brokerctl.ids import hostlist, idset
 from brokerctl.trace import Topology
 
 
@@ -26,6 +29,32 @@ class Tree:
             parent = self.parents[rank]
             self.heights[parent] = max(self.heights[parent], self.heights[rank] + 1)
         self.children = tuple(tuple(ranks) for ranks in children)
+
+    def subtree(self, rank: int) -> list[int]:
+        """That rank and all below it, each parent before its children."""
+        ranks = [rank]
+        for each in ranks:
+            ranks += self.children[each]
+        return ranks
+
+    def hop(self, rank: int, target: int) -> int:
+        """The child of `rank` that leads to a target below it; -1 where it is not below it."""
+        if target >= self.size:
+            return -1
+        while target > rank:
+            parent = self.parents[target]
+            if parent == rank:
+                return target
+            target = parent
+        return -1
+
+    def hostlist(self, ranks: Iterable[int]) -> str:
+        """`picl[1-2]`."""
+        return hostlist([self.hosts[rank] for rank in ranks])
+
+    def describe(self, ranks: Sequence[int]) -> str:
+        """`picl[1-2] (rank 1-2)`."""
+        return f"{self.hostlist(ranks)} (rank {idset(ranks)})"
 
     def host(self, rank: int) -> str:
         """The host of a rank."""

@@ -43,7 +43,22 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     puppet: str
 
 
-Deed = Deliver | Release
+FaultKind = Literal["crash", "freeze", "thaw", "cut", "heal", "half-open", "slow", "restart"]
+
+
+class Fault(msgspec.Struct, frozen=True, tag=True):
+    """A step: something breaks, or heals, on these ranks; `cut`, `half-open`, `slow` are about the link to the parent.
+
+    `crash` is kill -9, `freeze` is SIGSTOP, `thaw` SIGCONT; `restart` begins a new life of a crashed rank. A `cut`
+    link ends, a `half-open` one stands but carries nothing, a `slow` one takes `delay_ns` more.
+    """
+
+    kind: FaultKind
+    ranks: tuple[int, ...]
+    delay_ns: int = 0
+
+
+Deed = Deliver | Release | Fault
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -69,8 +84,9 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended.
 
-    `ended`: every rank's broker has exited. `stuck`: nothing is pending any more, and nothing can happen. `horizon`:
-    the time was up. `exits` has the codes of the brokers that did exit; `undone` the texts of steps that never came.
+    `ended`: every rank's broker has exited, or crashed. `stuck`: nothing is pending any more, and nothing can happen.
+    `horizon`: the time was up. `exits` has the codes of the brokers that did exit; `undone` the texts of steps that
+    never came.
     """
 
     kind: Literal["ended", "stuck", "horizon"]
@@ -85,5 +101,9 @@ class World(Protocol):
     name: str
     capabilities: frozenset[Capability]
 
-    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int) -> Outcome:
-        """Run it to its end; every line goes to `sink` in order."""
+    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
+        """Run it to its end; every line goes to `sink` in order.
+
+        `wants` names the kinds that the sink needs, None is all of them. A world need not make lines that nobody
+        wants; their numbers are counted all the same.
+        """

@@ -92,7 +92,9 @@ def test_an_abort_drops_the_rest_which_never_run_nor_are_logged():
     assert driver.code == 129
 
 
-@pytest.mark.parametrize(("rc", "expected"), [(0, (1, "aborted after exit with rc=0")), (4, (4, "Exited")), (7, (7, "Exited"))])
+@pytest.mark.parametrize(
+    ("rc", "expected"), [(0, (1, "aborted after exit with rc=0")), (4, (4, "Exited")), (7, (7, "Exited"))]
+)
 def test_an_aborted_action_that_exits_0_counts_1_and_another_code_is_kept(rc, expected):
     driver = Driver(settings(cleanup=THREE, cleanup_timeout_ns=3)).until_run()
     driver.signal()

@@ -27,7 +27,9 @@ def test_flux_promises_nothing_where_one_hangup_is_all():
 
 
 def test_hardened_cleanup_is_budget_plus_ladder_plus_the_slices_of_essential_actions():
-    made = settings("hardened", cleanup=(*ONE, action("a", essential=True), action("b", essential=True, timeout_ns=3 * S)))
+    made = settings(
+        "hardened", cleanup=(*ONE, action("a", essential=True), action("b", essential=True, timeout_ns=3 * S))
+    )
     assert bounds.ladder_ns(made) == 12 * S
     expected = 45 + 12 + (10 + 12) + (3 + 12)
     assert bounds.cleanup_ns(made, signalled=True) == expected * S + bounds.SLACK_NS
@@ -58,7 +60,7 @@ def test_a_parents_bound_exceeds_its_childs_shutdown_and_finalize(size, fanout, 
         assert parent_ns is not None
         assert child_ns is not None
         if timeout_s is None:
-            assert parent_ns > child_ns + bounds.finalize_ns(made, signalled=True)
+            assert parent_ns > child_ns + bounds.finalize_ns(made, shape, rank, bounded=True)
         else:
             assert parent_ns > child_ns
 

@@ -1,4 +1,4 @@
-"""Virtual time: one queue of integer nanoseconds, modelled processes and links, no operating system.
+"""Virtual time: one agenda of integer nanoseconds, modelled processes and links, no operating system.
 
 The same scenario and seed give the same trace. Where nothing is pending any more and a broker still lives, the run is
 *stuck* at once: what would be a hang for ever is found in the moment that it arises. Reminders keep nothing going.
@@ -6,46 +6,35 @@ The same scenario and seed give the same trace. Where nothing is pending any mor
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+import gc
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
 from brokerctl.model.node import Node
-from brokerctl.model.puppet import Puppet
 from brokerctl.model.tree import Tree
-from brokerctl.model.words import ESRCH
 from brokerctl.records import (
-    Abandon,
     Arm,
     Asked,
     Booted,
     Cancel,
-    CloseOutput,
+    Contacted,
     Effect,
-    Emptied,
     Event,
     Exit,
-    Exited,
-    Fired,
-    Kill,
-    KillFailed,
+    Hangup,
     Line,
-    Output,
-    OutputEnded,
+    Lost,
     Received,
+    Responsive,
     Send,
-    SpawnFailed,
-    Start,
+    Torpid,
 )
-from brokerctl.worlds.contract import Capability, Deliver, Outcome, Resolved, Sink, Step
-from brokerctl.worlds.puppets import part
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Literal
-
-LINK_NS = 100_000  # a message to a neighbour: 0.1 ms
+from brokerctl.worlds.contract import Capability, Deliver, Fault, Outcome, Release, Resolved, Sink, Step
+from brokerctl.worlds.sim.agenda import Agenda
+from brokerctl.worlds.sim.links import Links
+from brokerctl.worlds.sim.processes import Process, Processes
 
 
 class SimWorld:
@@ -54,240 +43,248 @@ class SimWorld:
     name = "sim"
     capabilities: frozenset[Capability] = frozenset({"virtual-time", "ranks", "uninterruptible", "panic"})
 
-    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int) -> Outcome:
+    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, to quiescence, or to the horizon."""
-        return _Life(scenario, sink, horizon_ns).run()
-
-
-class _Process:
-    """A puppet that a rank has started, under the name of its run."""
-
-    __slots__ = ("name", "puppet", "rank", "run", "told_output", "wake")
-
-    def __init__(self, rank: int, start: Start, puppet: Puppet) -> None:
-        self.rank = rank
-        self.run = start.run
-        self.puppet = puppet
-        self.name = start.command.puppet
-        self.told_output = start.command.inherit  # there is none to read
-        self.wake = 0  # the order of its entry in the queue, 0 where none is
-
-
-_Item = Event | _Process | Step
+        # A big instance is hundreds of thousands of objects that all live to its end: collecting them is wasted time.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return _Life(scenario, sink, horizon_ns, wants).run()
+        finally:
+            if collecting:
+                gc.enable()
 
 
 class _Life:
     """One run of one scenario."""
 
-    def __init__(self, scenario: Resolved, sink: Sink, horizon_ns: int) -> None:
-        tree = Tree(scenario.topology)
+    def __init__(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None) -> None:
+        self._tree = Tree(scenario.topology)
         self._scenario = scenario
         self._sink = sink
+        self._wants = wants
         self._horizon_ns = horizon_ns
-        self._nodes = [Node(rank, scenario.settings, tree) for rank in range(tree.size)]
-        self._numbers = [0] * tree.size
-        self._now_ns = 0
-        self._queue: list[tuple[int, int, int, _Item]] = []  # time, order, rank, what happens then
-        self._order = 0
-        self._pending = 0  # entries of the queue that are work: neither stale nor reminders
-        self._timers: dict[tuple[int, str], tuple[int, bool]] = {}  # the order of its entry, and whether it is work
-        self._processes: dict[tuple[int, str], _Process] = {}
-        self._drawn: dict[tuple[int, str], int] = {}  # how many of a puppet a rank has started
+        self._nodes = [Node(rank, scenario.settings, self._tree) for rank in range(self._tree.size)]
+        self._numbers = [0] * self._tree.size
+        self._agenda = Agenda()
+        self._links = Links(scenario.topology.parents, scenario.settings)
+        self._processes = Processes(scenario, self._agenda)
         self._steps = list(scenario.steps)
         self._waiting = list(scenario.steps)  # those that a line decides
         self._replies = 0
         self._exits: dict[int, int] = {}
+        self._crashed: set[int] = set()
+        self._carry: dict[type[Effect], Callable[[int, Any], None]] = {
+            Arm: self._arm,
+            Cancel: self._cancel,
+            Send: self._send,
+            Hangup: self._hangup,
+            Exit: self._exit,
+            **self._processes.carry,
+        }
 
     def run(self) -> Outcome:
-        for rank in range(len(self._nodes)):
-            self._push(0, rank, Booted())
+        agenda = self._agenda
+        for rank in range(self._tree.size):
+            agenda.push(0, rank, Booted())
         for step in self._steps:
             delay_ns = step.trigger.begin()
             if delay_ns is not None:
                 self._waiting.remove(step)
-                self._push(delay_ns, -1, step)
-        while len(self._exits) < len(self._nodes):
-            if not self._pending:
+                agenda.push(delay_ns, -1, step)
+        while len(self._exits) + len(self._crashed) < self._tree.size:
+            entry = agenda.next()
+            if entry is None:
                 return self._outcome("stuck")
-            time_ns, order, rank, item = heappop(self._queue)
-            if self._is_stale(order, rank, item):
-                continue
-            if time_ns > self._horizon_ns:
-                self._now_ns = self._horizon_ns
+            if agenda.now_ns > self._horizon_ns:
+                agenda.now_ns = self._horizon_ns
                 return self._outcome("horizon")
-            self._now_ns = time_ns
-            self._happen(rank, item)
+            rank, item = entry
+            if isinstance(item, Event):
+                self._deliver(rank, item)
+            elif isinstance(item, Process):
+                self._processes.advance(item, self._deliver)
+            elif isinstance(item, Step):
+                self._do(item)
+            else:
+                item()
         return self._outcome("ended")
 
     def _outcome(self, kind: Literal["ended", "stuck", "horizon"]) -> Outcome:
         undone = tuple(step.text for step in self._steps)
-        return Outcome(kind, self._now_ns, dict(self._exits), undone)
+        return Outcome(kind, self._agenda.now_ns, dict(self._exits), undone)
 
-    # ---- the queue
-
-    def _push(self, delay_ns: int, rank: int, item: _Item, *, work: bool = True) -> int:
-        self._order += 1
-        self._pending += work
-        heappush(self._queue, (self._now_ns + delay_ns, self._order, rank, item))
-        return self._order
-
-    def _is_stale(self, order: int, rank: int, item: _Item) -> bool:
-        """Whether a popped entry was cancelled meanwhile; if not, it is pending no more."""
-        if type(item) is Fired:
-            key = (rank, item.timer)
-            armed = self._timers.get(key)
-            if armed is None or armed[0] != order:
-                return True
-            del self._timers[key]
-            self._pending -= armed[1]
-            return False
-        if type(item) is _Process:
-            if item.wake != order:
-                return True
-            item.wake = 0
-        self._pending -= 1
-        return False
-
-    def _happen(self, rank: int, item: _Item) -> None:
-        if isinstance(item, _Process):
-            self._advance(item)
-        elif isinstance(item, Step):
-            self._do(item)
-        else:
-            self._deliver(rank, item)
+    def _lives(self, rank: int) -> bool:
+        return rank not in self._exits and rank not in self._crashed
 
     # ---- the model
 
     def _deliver(self, rank: int, event: Event) -> None:
         """Hand an event to a rank's model, then carry out its effects, in order."""
-        if rank in self._exits:
+        if rank in self._exits or rank in self._crashed:
             return
-        self._tell(rank, "<", event)
+        now_ns, tell, carry = self._agenda.now_ns, self._tell, self._carry
+        tell(now_ns, rank, "<", event)
         effects: list[Effect] = []
-        self._nodes[rank].handle(self._now_ns, event, effects)
+        self._nodes[rank].handle(now_ns, event, effects)
         for effect in effects:
-            self._tell(rank, ">", effect)
-            carry = _CARRY.get(type(effect))
-            if carry is not None:
-                carry(self, rank, effect)
+            tell(now_ns, rank, ">", effect)
+            do = carry.get(type(effect))
+            if do is not None:
+                do(rank, effect)
 
-    def _tell(self, rank: int, direction: Literal["<", ">"], what: Event | Effect) -> None:
-        number = self._numbers[rank]
-        self._numbers[rank] = number + 1
-        line = Line(self._now_ns, rank, number, direction, what)  # type: ignore[arg-type]
-        self._sink(line)
-        if self._waiting:
-            for step in tuple(self._waiting):
-                delay_ns = step.trigger.see(line)
-                if delay_ns is not None:
-                    self._waiting.remove(step)
-                    self._push(delay_ns, -1, step)
+    def _tell(self, now_ns: int, rank: int, direction: Literal["<", ">"], what: Event | Effect) -> None:
+        numbers = self._numbers
+        number = numbers[rank]
+        numbers[rank] = number + 1
+        wants = self._wants
+        if wants is not None and type(what) not in wants and not self._waiting:
+            return
+        line = Line(now_ns, rank, number, direction, what)  # type: ignore[arg-type]
+        if wants is None or type(what) in wants:
+            self._sink(line)
+        for step in tuple(self._waiting):
+            delay_ns = step.trigger.see(line)
+            if delay_ns is not None:
+                self._waiting.remove(step)
+                self._agenda.push(delay_ns, -1, step)
 
     # ---- effects
 
     def _arm(self, rank: int, order: Arm) -> None:
-        self._cancel(rank, Cancel(order.timer))
-        entry = self._push(order.after_ns, rank, Fired(order.timer), work=not order.reminder)
-        self._timers[rank, order.timer] = (entry, not order.reminder)
+        self._agenda.arm(rank, order.timer, order.after_ns, work=not order.reminder)
 
     def _cancel(self, rank: int, order: Cancel) -> None:
-        armed = self._timers.pop((rank, order.timer), None)
-        if armed is not None:
-            self._pending -= armed[1]
+        self._agenda.cancel(rank, order.timer)
 
     def _send(self, rank: int, order: Send) -> None:
-        parents = self._scenario.topology.parents
-        assert parents[rank] == order.neighbour or parents[order.neighbour] == rank, "only neighbours talk"
-        self._push(LINK_NS, order.neighbour, Received(rank, order.message))
+        delay_ns = self._links.delay_ns(self._links.between(rank, order.neighbour))
+        if delay_ns is not None:
+            self._agenda.push(delay_ns, order.neighbour, Received(rank, order.message))
 
-    def _start(self, rank: int, order: Start) -> None:
-        name = order.command.puppet
-        nth = self._drawn.get((rank, name), 0)
-        self._drawn[rank, name] = nth + 1
-        acts = part(self._scenario.puppets[name], self._scenario.seed, rank, nth)
-        if acts.start_errno:
-            self._push(0, rank, SpawnFailed(order.run, acts.start_errno))
-            return
-        process = _Process(rank, order, Puppet(acts, self._now_ns))
-        self._processes[rank, order.run] = process
-        if not order.command.inherit:
-            for stream, text in acts.prints:
-                self._push(0, rank, Output(order.run, stream, text))
-        self._schedule(process)
-
-    def _kill(self, rank: int, order: Kill) -> None:
-        process = self._processes.get((rank, order.run))
-        if process is None or not process.puppet.signal(self._now_ns, order.signum, order.scope):
-            self._push(0, rank, KillFailed(order.run, order.signum, ESRCH))
-        if process is not None:
-            self._schedule(process, now=True)
-
-    def _close_output(self, rank: int, order: CloseOutput) -> None:
-        process = self._processes[rank, order.run]
-        process.told_output = True
-        self._push(0, rank, OutputEnded(order.run, holder=f"a child of {process.name}"))
-
-    def _abandon(self, rank: int, order: Abandon) -> None:
-        process = self._processes.pop((rank, order.run))
-        self._unschedule(process)
+    def _hangup(self, rank: int, order: Hangup) -> None:
+        links = self._links
+        link = links.between(rank, order.neighbour)
+        links.learn(rank, link)
+        self._notice(order.neighbour, rank, link)
 
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
+        self._gone(rank)
 
-    # ---- processes
+    # ---- losses
 
-    def _schedule(self, process: _Process, *, now: bool = False) -> None:
-        self._unschedule(process)
-        due_ns = self._now_ns if now else process.puppet.due()
-        if due_ns is not None:
-            process.wake = self._push(max(0, due_ns - self._now_ns), process.rank, process)
+    def _gone(self, rank: int) -> None:
+        """A broker process has ended: whoever is still connected to it will notice."""
+        self._agenda.forget(rank)
+        parent = self._links.parents[rank]
+        if parent >= 0:
+            self._links.closed.add(rank)
+            self._notice(parent, rank, rank)
+        for child in self._tree.children[rank]:
+            self._links.closed.add(child)
+            self._notice(child, rank, child)
 
-    def _unschedule(self, process: _Process) -> None:
-        if process.wake:
-            process.wake = 0
-            self._pending -= 1
+    def _notice(self, rank: int, peer: int, link: int) -> None:
+        """The link is closed: that end learns it in its time, if it doesn't know and lives then."""
+        links = self._links
+        knows = links.child_knows if rank == link else links.parent_knows
+        if link in knows or not self._lives(rank):
+            return
+        delay_ns = links.parent_loss_ns() if rank == link else links.child_loss_ns(self._agenda.now_ns)
+        if delay_ns is not None:
+            self._agenda.push(delay_ns, rank, lambda: self._lose(rank, peer, link, silent=False))
 
-    def _advance(self, process: _Process) -> None:
-        rank, run, puppet = process.rank, process.run, process.puppet
-        for happening in puppet.advance(self._now_ns):
-            if happening == "exited":
-                self._deliver(rank, Exited(run, puppet.status))
-            elif happening == "emptied":
-                self._deliver(rank, Emptied(run))
-            elif not process.told_output:
-                process.told_output = True
-                self._deliver(rank, OutputEnded(run))
-        if not process.wake and (rank, run) in self._processes:
-            self._schedule(process)
+    def _lose(self, rank: int, peer: int, link: int, *, silent: bool) -> None:
+        if (silent or link in self._links.closed) and self._links.learn(rank, link):
+            self._deliver(rank, Lost(peer, self._links.why(silent=silent)))
+
+    def _silence(self, rank: int, is_silent: Callable[[], bool]) -> None:
+        """The link to a rank's parent stands but nothing comes: the child gives up after its heartbeat.timeout."""
+        parent, delay_ns = self._links.parents[rank], self._links.silence_ns()
+
+        def give_up() -> None:
+            if is_silent():
+                self._lose(rank, parent, rank, silent=True)
+
+        if delay_ns is not None:
+            self._agenda.push(delay_ns, rank, give_up)
 
     # ---- steps
 
     def _do(self, step: Step) -> None:
         self._steps.remove(step)
         deed = step.deed
-        if not isinstance(deed, Deliver):
-            self._release(deed.puppet)
-            return
-        event = deed.event
-        if isinstance(event, Asked):
-            self._replies += 1
-            event = msgspec.structs.replace(event, reply=self._replies)
-        self._deliver(deed.rank, event)
+        match deed:
+            case Deliver(rank, event):
+                if isinstance(event, Asked):
+                    self._replies += 1
+                    event = msgspec.structs.replace(event, reply=self._replies)
+                self._agenda.push(0, rank, event)
+            case Release(puppet):
+                self._processes.release(puppet)
+            case Fault(kind, ranks, delay_ns):
+                for rank in ranks:
+                    self._fault(kind, rank, delay_ns)
 
-    def _release(self, name: str) -> None:
-        for process in tuple(self._processes.values()):
-            if process.name == name:
-                process.puppet.release(self._now_ns)
-                self._schedule(process, now=True)
+    def _fault(self, kind: str, rank: int, delay_ns: int) -> None:
+        links = self._links
+        match kind:
+            case "crash" if self._lives(rank):
+                self._crashed.add(rank)
+                self._gone(rank)
+            case "freeze" if self._lives(rank):
+                self._freeze(rank)
+            case "thaw":
+                self._thaw(rank)
+            case "restart" if rank in self._crashed:
+                self._restart(rank)
+            case "slow":
+                links.slow[rank] = delay_ns
+            case "half-open":
+                links.half_open.add(rank)
+                self._silence(rank, lambda: rank in links.half_open)
+            case "cut":
+                self._cut(rank)
+            case "heal":
+                links.heal(rank)
+            case _:
+                pass  # a rank that is gone already has nothing left to break
 
+    def _cut(self, rank: int) -> None:
+        """The link ends; both ends notice in their time."""
+        parent = self._links.parents[rank]
+        self._links.closed.add(rank)
+        self._notice(parent, rank, rank)
+        self._notice(rank, parent, rank)
 
-_CARRY: dict[type[Effect], Callable[..., None]] = {
-    Arm: _Life._arm,
-    Cancel: _Life._cancel,
-    Send: _Life._send,
-    Start: _Life._start,
-    Kill: _Life._kill,
-    CloseOutput: _Life._close_output,
-    Abandon: _Life._abandon,
-    Exit: _Life._exit,
-}
+    def _freeze(self, rank: int) -> None:
+        agenda, links = self._agenda, self._links
+        agenda.freeze(rank)
+        for child in self._tree.children[rank]:
+            self._silence(child, lambda: agenda.is_frozen(rank))
+        torpid_ns = self._scenario.settings.torpid_max_ns
+        if rank and torpid_ns is not None:
+
+            def torpid() -> None:
+                if agenda.is_frozen(rank) and rank not in links.closed:
+                    self._deliver(links.parents[rank], Torpid(rank, torpid_ns))
+
+            agenda.push(torpid_ns, links.parents[rank], torpid, work=False)
+
+    def _thaw(self, rank: int) -> None:
+        self._agenda.thaw(rank)
+        if rank and rank not in self._links.closed:
+            self._agenda.push(0, self._links.parents[rank], Responsive(rank), work=False)
+
+    def _restart(self, rank: int) -> None:
+        """A new life on that rank: children of the old one are heard within a heartbeat, and must start anew."""
+        links, agenda = self._links, self._agenda
+        self._crashed.discard(rank)
+        links.reopen(rank)
+        self._nodes[rank] = Node(rank, self._scenario.settings, self._tree)
+        agenda.push(0, rank, Booted())
+        for child in self._tree.children[rank]:
+            if child not in links.child_knows and self._lives(child):
+                links.reopen(child)
+                agenda.push(links.child_loss_ns(agenda.now_ns), rank, Contacted(child))

@@ -1,0 +1,93 @@
+"""What happens when, in virtual time: a heap of entries, the timers of every rank, and how much of it is work."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any
+
+from brokerctl.records import Fired
+
+
+class Agenda:
+    """Entries are (time, order, rank, item), in the order in which they were made where times are equal.
+
+    `pending` counts those that are work: neither dropped, nor reminders, nor kept for a frozen rank. None left means
+    that nothing can happen any more.
+    """
+
+    __slots__ = ("_dropped", "_heap", "_kept", "_order", "_timers", "now_ns", "pending")
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.pending = 0
+        self._heap: list[tuple[int, int, int, Any]] = []
+        self._order = 0
+        self._dropped: set[int] = set()
+        self._timers: dict[tuple[int, str], tuple[int, bool]] = {}  # armed: the entry's order, and whether it is work
+        self._kept: dict[int, dict[int, tuple[Any, bool]]] = {}  # frozen rank → order → what was meant for it
+
+    def push(self, delay_ns: int, rank: int, item: object, *, work: bool = True) -> int:
+        """Something happens after a while; returns the order of its entry, by which it can be dropped."""
+        self._order = order = self._order + 1
+        self.pending += work
+        heappush(self._heap, (self.now_ns + delay_ns, order, rank, item))
+        return order
+
+    def drop(self, rank: int, order: int, *, work: bool = True) -> None:
+        """That entry shall not come."""
+        kept = self._kept.get(rank)
+        if kept is not None and kept.pop(order, None) is not None:
+            return
+        self._dropped.add(order)
+        self.pending -= work
+
+    def arm(self, rank: int, timer: str, after_ns: int, *, work: bool) -> None:
+        """(Re)arm a rank's timer."""
+        self.cancel(rank, timer)
+        self._timers[rank, timer] = (self.push(after_ns, rank, Fired(timer), work=work), work)
+
+    def cancel(self, rank: int, timer: str) -> None:
+        """Disarm a rank's timer, if it is armed."""
+        armed = self._timers.pop((rank, timer), None)
+        if armed is not None:
+            self.drop(rank, armed[0], work=armed[1])
+
+    def next(self) -> tuple[int, Any] | None:
+        """The next entry, (rank, item), whose time is `now_ns` then; None where nothing is pending."""
+        while self.pending:
+            time_ns, order, rank, item = heappop(self._heap)
+            if order in self._dropped:
+                self._dropped.remove(order)
+                continue
+            self.now_ns = time_ns
+            work = True
+            if type(item) is Fired:
+                work = self._timers[rank, item.timer][1]
+                if rank not in self._kept:
+                    del self._timers[rank, item.timer]
+            self.pending -= work
+            if rank in self._kept:
+                self._kept[rank][order] = (item, work)
+                continue
+            return rank, item
+        return None
+
+    def freeze(self, rank: int) -> None:
+        """From now on keep what is meant for that rank."""
+        self._kept.setdefault(rank, {})
+
+    def is_frozen(self, rank: int) -> bool:
+        """The rank is frozen."""
+        return rank in self._kept
+
+    def thaw(self, rank: int) -> None:
+        """What was kept for that rank happens now, in its order."""
+        for order, (item, work) in self._kept.pop(rank, {}).items():
+            self.pending += work
+            heappush(self._heap, (self.now_ns, order, rank, item))
+
+    def forget(self, rank: int) -> None:
+        """The rank is no more: what was kept for it never happens, nor do its timers."""
+        kept = self._kept.pop(rank, {})
+        if kept:
+            self._timers = {key: armed for key, armed in self._timers.items() if armed[0] not in kept}
