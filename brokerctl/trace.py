@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -136,11 +136,15 @@ def read(path: Path) -> tuple[Header, Iterator[Line]]:
     except OSError as error:
         raise TraceError(f"{path}: cannot read: {error.strerror}") from None
     with_head = _lines(file, str(path))
-    head = decode_header(next(with_head, (1, b""))[1], str(path))
+    try:
+        head = decode_header(next(with_head, (1, b""))[1], str(path))
+    except TraceError:
+        with_head.close()
+        raise
     return head, (decode_line(data, str(path), number) for number, data in with_head)
 
 
-def _lines(file: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
+def _lines(file: IO[bytes], where: str) -> Generator[tuple[int, bytes], None, None]:
     with file:
         number = 0
         while data := file.readline(LINE_SIZE_MAX + 1):

@@ -143,7 +143,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path):
     path = tmp_path / "trace"
     path.write_bytes(written([]) + b"x" * (trace.LINE_SIZE_MAX + 10))
     _, lines = read(path)
-    assert refusal(next, lines) == f"{path}:2: longer than 1 MiB"
+    assert refusal(next, lines) == f"{path}:2: longer than {trace.LINE_SIZE_MAX >> 20} MiB"
 
 
 @given(st.binary(max_size=200))

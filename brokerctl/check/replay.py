@@ -14,7 +14,7 @@ import msgspec
 from brokerctl.errors import TraceError
 from brokerctl.model.node import Node
 from brokerctl.model.tree import Tree
-from brokerctl.records import Event, Exit
+from brokerctl.records import Booted, Event, Exit
 from brokerctl.trace import header
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Difference(msgspec.Struct, frozen=True):
 class _Rank:
     """One rank's fresh model, and what of its effects has not been seen in the trace yet."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, number: int) -> None:
         self.node = node
         self.now_ns = 0
-        self.next = 0  # the number of its next line
+        self.next = number  # of its next line
         self.effects: deque[Effect] = deque()
         self.exited = False
 
@@ -104,8 +104,9 @@ def first_difference(head: Header, lines: Iterable[Line]) -> Difference | None:
         if not 0 <= line.rank < tree.size:
             return Difference(index, f"a line of rank {line.rank}", f"{tree.size} ranks")
         rank = ranks.get(line.rank)
-        if rank is None:
-            rank = ranks[line.rank] = _Rank(Node(line.rank, head.settings, tree))
+        if rank is None or (isinstance(line.what, Booted) and not rank.effects):
+            # The first life of this rank, or a new one after a crash; its lines are numbered on.
+            rank = ranks[line.rank] = _Rank(Node(line.rank, head.settings, tree), rank.next if rank else 0)
         got = rank.see(line)
         if got:
             recorded = f"{line.dir} {line.what!r} at {line.t_ns} ns"

@@ -39,7 +39,7 @@ ERRORS = {
 
 def signal_text(signum: int) -> str:
     """`Hangup` for 1, as strsignal(3)."""
-    return SIGNALS.get(signum) or f"Real-time signal {signum - 34}"
+    return SIGNALS.get(signum) or (f"Real-time signal {signum - 34}" if signum >= 34 else f"Unknown signal {signum}")
 
 
 def signal_name(signum: int) -> str:
