@@ -322,12 +322,6 @@ class Hangup(Order, frozen=True):
     neighbour: int
 
 
-class Publish(Order, frozen=True):
-    """Make the broker's state known to those who read it from outside."""
-
-    state: str
-
-
 class Notify(Order, frozen=True):
     """One datagram to the service manager (sd_notify(3))."""
 
@@ -436,7 +430,6 @@ AnyEffect = (
     | Cancel
     | Send
     | Hangup
-    | Publish
     | Notify
     | Answer
     | Store

@@ -14,7 +14,7 @@ from brokerctl.model.actions import ActionList
 from brokerctl.model.lifecycle import STOPPING, Event, Fire, State
 from brokerctl.model.manager import Manager
 from brokerctl.model.run import ERR
-from brokerctl.records import Exit, Ignored, Moved, Publish, Served, Waiting
+from brokerctl.records import Exit, Ignored, Moved, Served, Waiting
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
@@ -30,7 +30,7 @@ class Broker:
     """The lifecycle of one rank, and all that it decides."""
 
     __slots__ = (
-        "_draining", "_fire", "_node", "_orphaned", "_panicked", "_posted", "_rc1_failed", "codes", "last_signal",
+        "_draining", "_fire", "_node", "_orphaned", "_panicked", "_posted", "_rc1_failed", "failed", "last_signal",
         "lists", "manager", "reason", "signalled", "since_ns", "state", "waits",
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ class Broker:
         self.signalled = False  # a terminating signal asked for this stop, first or later
         self.manager = Manager(node, self)
         self.lists: dict[str, ActionList] = {}
-        self.codes: dict[str, int] = {}  # of rc1, rc2, cleanup, rc3, in the order of their ends
+        self.failed = 0  # the first nonzero code of rc1, rc2, cleanup, rc3 so far (FLUX.md 38)
         self._posted: list[Event] = []
         self._draining = False
         self.last_signal = (0, 0)  # its number, and when it came
@@ -74,16 +74,17 @@ class Broker:
         node, old = self._node, self.state
         new = self._fire(old, event)
         if new is None:
-            node.emit(Ignored(str(event), str(old)))
+            node.emit(Ignored(event, old))
             return
-        node.emit(Moved(str(event), str(old), str(new), node.now_ns - self.since_ns))
+        node.emit(Moved(event, old, new, node.now_ns - self.since_ns))
         if self.waits:
             node.emit(Served(f"rank {node.rank}", self.waits))
             self.waits = ""
         self.state, self.since_ns = new, node.now_ns
-        node.emit(Publish(str(new)))
-        node.overlay.tell_state(new)
-        self.manager.entered(new)
+        if node.overlay.peers:
+            node.overlay.tell_state(new)
+        if node.settings.sd_notify:
+            self.manager.entered(new)
         _ENTER[new](self)
 
     def _wait(self, on: str) -> None:
@@ -362,13 +363,9 @@ class Broker:
             self.explain(ERR, f"stopped without {self._node.tree.describe(lost)}")
         self._node.emit(Exit(self._exit_code()))
 
-    def failed_code(self) -> int:
-        """The first nonzero code of rc1, rc2, cleanup, rc3 so far; 0 if nothing failed."""
-        return next((rc for rc in self.codes.values() if rc), 0)
-
     def _exit_code(self) -> int:
         """FLUX.md 38–43: the first nonzero code of rc2, cleanup, rc3; or what the administrator asked for."""
-        failed = self.failed_code() or (1 if self._orphaned else 0)
+        failed = self.failed or (1 if self._orphaned else 0)
         if not failed and self._node.overlay.lost_ranks and self._node.rank == 0:
             failed = self._node.settings.lost_exit_code
         if self._panicked:
@@ -391,7 +388,7 @@ class Broker:
         }
 
         def ended(rc: int) -> None:
-            self.codes[name] = rc
+            self.failed = self.failed or rc
             done[name](rc)
 
         made = ActionList(self._node, name, actions, started=self.manager.action, done=ended)

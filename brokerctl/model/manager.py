@@ -35,9 +35,7 @@ class Manager:
         self._deadline_ns = 0
 
     def entered(self, state: State) -> None:
-        """A state was entered; called before what the state does."""
-        if not self._node.settings.sd_notify:
-            return
+        """A state was entered; called before what the state does, where there is a manager to tell."""
         if state in _EXTENDED:
             self._extend(state)
         elif state in STOPPING:

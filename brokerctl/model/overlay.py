@@ -7,7 +7,7 @@ connection ends, what was pending behind it fails with EHOSTUNREACH. FLUX.md 4â€
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from brokerctl.durations import as_fsd
@@ -26,6 +26,7 @@ from brokerctl.records import (
     GoodbyeOk,
     Hangup,
     Hello,
+    Message,
     Offline,
     Online,
     Results,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 UNREACHABLE = error_text(EHOSTUNREACH)
 # In these a rank that goes away is told upwards, and the leader says who is dead to Flux (FLUX.md 10).
 _COUNTED = frozenset({State.INIT, State.QUORUM, State.RUN, State.CLEANUP})
+# What children start, run and stop by (FLUX.md 4, 6); of other states they need not know.
+_TOLD = frozenset({State.QUORUM, State.RUN, State.SHUTDOWN})
 DEAD_BATCH_NS = 100_000_000  # FLUX.md 10: ~0.1 s
 _NOBODY: set[int] = set()
 
@@ -64,7 +67,7 @@ class Overlay:
         self.lost_ranks = _NOBODY  # below this one: lost or shed
         self._gone = _NOBODY  # below this one: lost, shed, or left
         self._dead = _NOBODY  # the leader: gone, and not logged yet
-        self._online: set[int] = set()  # the leader: all that are online; a follower: what it has not reported yet
+        self._online = _NOBODY  # the leader: all that are online; a follower: what it has not reported yet
         self._reporting = False
 
     # ---- towards the parent
@@ -92,7 +95,7 @@ class Overlay:
 
     def report_online(self, ranks: Iterable[int]) -> None:
         """These ranks have reached QUORUM: told upwards in batches, to the leader's count."""
-        self._online.update(ranks)
+        self._online = self._online.union(ranks)
         if not self._reporting:
             self._reporting = True
             self._node.arm("online", self._node.settings.online_batch_ns, self._report)
@@ -102,7 +105,7 @@ class Overlay:
         node = self._node
         ranks = tuple(sorted(self._online))
         if node.rank:
-            self._online.clear()
+            self._online = _NOBODY
             self.to_parent(Online(ranks))
             return
         node.log("broker", INFO, f"online: {node.tree.hostlist(ranks)} (ranks {idset(ranks)})")
@@ -117,9 +120,9 @@ class Overlay:
     # ---- towards the children
 
     def tell_state(self, state: State) -> None:
-        """Tell the children which state this broker is in now."""
-        if self.peers:
-            message = StateIs(str(state))
+        """Tell the children which state this broker is in now, if it is one that they go by."""
+        if state in _TOLD:
+            message = StateIs(state)
             for peer in sorted(self.peers):
                 self._send(peer, message)
 
@@ -131,41 +134,42 @@ class Overlay:
 
     def received(self, peer: int, message: AnyMessage) -> None:
         """A neighbour's message."""
-        node = self._node
         if peer != self.parent and peer not in self.peers and not isinstance(message, Hello):
             return  # it was shed or lost: what was still on its way is not heard any more
-        match message:
-            case StateIs(state):
-                self.parent_state = state
-                node.broker.parent_changed(State(state))
-            case Hello():
-                self._hello(peer)
-            case ConfigGet():
-                self._send(peer, ConfigIs())
-            case ConfigIs():
-                node.broker.config_synced()
-            case Online(ranks):
-                self.report_online(ranks)
-            case Offline(ranks, why):
-                self._went(ranks, why)
-            case Goodbye():
-                self._goodbye(peer)
-            case GoodbyeOk():
-                node.broker.goodbye_answered()
-            case Exec() | Abort() | Results():
-                node.rexec.received(peer, message)
-            case Shed(rank):
-                self.disconnect(rank)
-            case Disconnect():
-                self._disconnected()
+        _RECEIVED[type(message)](self, peer, message)
 
-    def _hello(self, peer: int) -> None:
+    def _state_is(self, _peer: int, message: StateIs) -> None:
+        self.parent_state = message.state
+        self._node.broker.parent_changed(State(message.state))
+
+    def _config_get(self, peer: int, _message: ConfigGet) -> None:
+        self._send(peer, ConfigIs())
+
+    def _config_is(self, _peer: int, _message: ConfigIs) -> None:
+        self._node.broker.config_synced()
+
+    def _arrived(self, _peer: int, message: Online) -> None:
+        self.report_online(message.ranks)
+
+    def _left(self, _peer: int, message: Offline) -> None:
+        self._went(message.ranks, message.why)
+
+    def _goodbye_ok(self, _peer: int, _message: GoodbyeOk) -> None:
+        self._node.broker.goodbye_answered()
+
+    def _rexec(self, peer: int, message: AnyMessage) -> None:
+        self._node.rexec.received(peer, message)
+
+    def _shed_below(self, _peer: int, message: Shed) -> None:
+        self.disconnect(message.rank)
+
+    def _hello(self, peer: int, _message: Hello) -> None:
         if self.peers is _NOBODY:
             self.peers = set()
         self.peers.add(peer)
-        self._send(peer, StateIs(str(self._node.broker.state)))
+        self._send(peer, StateIs(self._node.broker.state))
 
-    def _goodbye(self, peer: int) -> None:
+    def _goodbye(self, peer: int, _message: Goodbye) -> None:
         node = self._node
         self._send(peer, GoodbyeOk())
         node.emit(Hangup(peer))
@@ -224,7 +228,7 @@ class Overlay:
         self._node.emit(Hangup(peer))
         self._cut(peer, "shed")
 
-    def _disconnected(self) -> None:
+    def _disconnected(self, _peer: int, _message: Disconnect) -> None:
         """The parent said that it is over (FLUX.md 88, 89)."""
         node = self._node
         self.parent_lost = True
@@ -260,7 +264,7 @@ class Overlay:
     def _tell_dead(self) -> None:
         node = self._node
         dead = sorted(self._dead & self._online)
-        self._online -= self._dead
+        self._online = self._online - self._dead
         self._dead = _NOBODY
         if dead and node.broker.state in {State.RUN, State.CLEANUP}:
             node.log("broker", ERR, f"dead to Flux: {node.tree.describe(dead)}")
@@ -274,3 +278,20 @@ class Overlay:
 
     def _send(self, neighbour: int, message: AnyMessage) -> None:
         self._node.emit(Send(neighbour, message))
+
+
+_RECEIVED: dict[type[Message], Callable[..., None]] = {
+    StateIs: Overlay._state_is,
+    Hello: Overlay._hello,
+    ConfigGet: Overlay._config_get,
+    ConfigIs: Overlay._config_is,
+    Online: Overlay._arrived,
+    Offline: Overlay._left,
+    Goodbye: Overlay._goodbye,
+    GoodbyeOk: Overlay._goodbye_ok,
+    Exec: Overlay._rexec,
+    Abort: Overlay._rexec,
+    Results: Overlay._rexec,
+    Shed: Overlay._shed_below,
+    Disconnect: Overlay._disconnected,
+}

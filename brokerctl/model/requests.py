@@ -98,5 +98,5 @@ def status(node: Node) -> dict[str, Any]:
         "pending": {name: len(actions) for name, actions in broker.lists.items() if len(actions)},
         "failed": {name: actions.culprit for name, actions in broker.lists.items() if actions.culprit},
         "waits": broker.waits,
-        "code": broker.failed_code(),
+        "code": broker.failed,
     }

@@ -55,6 +55,9 @@ class _Pending:
         return not self.waiting and self.local is None
 
 
+_NOTHING: dict[str, _Pending] = {}
+
+
 class Rexec:
     """The remote runs that pass through one rank."""
 
@@ -62,7 +65,7 @@ class Rexec:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._pending: dict[str, _Pending] = {}
+        self._pending = _NOTHING  # most ranks never run anything for others
         self._when_idle: Callable[[], None] | None = None
 
     def received(self, peer: int, message: AnyMessage) -> None:
@@ -81,6 +84,8 @@ class Rexec:
     def begin(self, pending: _Pending, command: Command) -> None:
         """Start it here and hand it on to the children; ranks behind a child that is not there fail at once."""
         node, targets = self._node, pending.targets
+        if self._pending is _NOTHING:
+            self._pending = {}
         self._pending[pending.run] = pending
         for child in node.tree.children[node.rank]:
             ranks = pending.wanted(node.tree.subtree(child))

@@ -20,11 +20,15 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     low_ns: int | None
     high_ns: int | None
 
-    def draw(self, random: Random) -> int | None:
-        """One duration of it."""
-        if self.low_ns is None or self.high_ns is None:
-            return None
-        return self.low_ns if self.low_ns == self.high_ns else random.randint(self.low_ns, self.high_ns)
+    def is_drawn(self) -> bool:
+        """It differs from one process to the next."""
+        return self.low_ns != self.high_ns
+
+    def draw(self, random: Random | None) -> int | None:
+        """One duration of it; a fixed one needs no generator."""
+        if self.low_ns is None or self.high_ns is None or random is None or self.low_ns == self.high_ns:
+            return self.low_ns
+        return random.randint(self.low_ns, self.high_ns)
 
 
 FOREVER = Span(None, None)
@@ -48,14 +52,20 @@ class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def part(spec: PuppetSpec, seed: int, rank: int, nth: int) -> Part:
     """What the `nth` process (from 0) of this puppet on this rank does."""
-    random = Random(f"{seed}/{spec.name}/{rank}/{nth}")
+    runs = spec.runs.get(rank, spec.runs[-1])
+    # Most puppets draw nothing, and a seeded generator costs more than all else here.
+    random = Random(f"{seed}/{spec.name}/{rank}/{nth}") if runs.is_drawn() or spec.leaves_run.is_drawn() else None
+    return _part(spec, runs.draw(random), spec.statuses.get(rank, spec.statuses[-1]), spec.leaves_run.draw(random))
+
+
+def _part(spec: PuppetSpec, runs_ns: int | None, status: int, leaves_ns: int | None) -> Part:
     return Part(
-        runs_ns=spec.runs.get(rank, spec.runs[-1]).draw(random),
-        status=spec.statuses.get(rank, spec.statuses[-1]),
+        runs_ns=runs_ns,
+        status=status,
         on=spec.on,
         prints=spec.prints,
         leaves=spec.leaves,
-        leaves_ns=spec.leaves_run.draw(random),
+        leaves_ns=leaves_ns,
         detached=spec.detached,
         start_errno=spec.start_errno,
         uninterruptible=spec.uninterruptible,

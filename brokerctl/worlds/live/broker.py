@@ -39,7 +39,6 @@ from brokerctl.records import (
     Kill,
     Line,
     Notify,
-    Publish,
     Restored,
     Send,
     Signal,
@@ -93,7 +92,6 @@ class LiveBroker:
         self._count = 0
         self._code: int | None = None
         self._complaints: set[str] = set()
-        self.state = ""  # as it was published last
 
     # ---- the life
 
@@ -234,9 +232,6 @@ class LiveBroker:
     def _send(self, _now_ns: int, order: Send) -> None:
         raise AssertionError(f"a broker of size 1 has no neighbour {order.neighbour}")
 
-    def _publish(self, _now_ns: int, order: Publish) -> None:
-        self.state = order.state
-
     def _tell_manager(self, _now_ns: int, order: Notify) -> None:
         failed = self._notify(order.text)
         if failed:
@@ -294,7 +289,6 @@ _CARRY_OUT: dict[type[Effect], Callable[..., None]] = {
     Arm: LiveBroker._arm,  # noqa: SLF001
     Cancel: LiveBroker._cancel,  # noqa: SLF001
     Send: LiveBroker._send,  # noqa: SLF001
-    Publish: LiveBroker._publish,  # noqa: SLF001
     Notify: LiveBroker._tell_manager,  # noqa: SLF001
     Answer: LiveBroker._answer,  # noqa: SLF001
     Store: LiveBroker._keep,  # noqa: SLF001

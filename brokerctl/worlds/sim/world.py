@@ -123,25 +123,24 @@ class _Life:
         """Hand an event to a rank's model, then carry out its effects, in order."""
         if rank in self._exits or rank in self._crashed:
             return
-        now_ns, tell, carry = self._agenda.now_ns, self._tell, self._carry
-        tell(now_ns, rank, "<", event)
+        now_ns, wants, carry, number = self._agenda.now_ns, self._wants, self._carry, self._numbers[rank]
         effects: list[Effect] = []
+        all_wanted = wants is None or bool(self._waiting)
+        if all_wanted or type(event) in wants:  # type: ignore[operator]
+            self._tell(Line(now_ns, rank, number, "<", event))  # type: ignore[arg-type]
         self._nodes[rank].handle(now_ns, event, effects)
         for effect in effects:
-            tell(now_ns, rank, ">", effect)
-            do = carry.get(type(effect))
+            number += 1
+            kind = type(effect)
+            if all_wanted or kind in wants:  # type: ignore[operator]
+                self._tell(Line(now_ns, rank, number, ">", effect))  # type: ignore[arg-type]
+            do = carry.get(kind)
             if do is not None:
                 do(rank, effect)
+        self._numbers[rank] = number + 1
 
-    def _tell(self, now_ns: int, rank: int, direction: Literal["<", ">"], what: Event | Effect) -> None:
-        numbers = self._numbers
-        number = numbers[rank]
-        numbers[rank] = number + 1
-        wants = self._wants
-        if wants is not None and type(what) not in wants and not self._waiting:
-            return
-        line = Line(now_ns, rank, number, direction, what)  # type: ignore[arg-type]
-        if wants is None or type(what) in wants:
+    def _tell(self, line: Line) -> None:
+        if self._wants is None or type(line.what) in self._wants:
             self._sink(line)
         for step in tuple(self._waiting):
             delay_ns = step.trigger.see(line)
@@ -163,10 +162,8 @@ class _Life:
             self._agenda.push(delay_ns, order.neighbour, Received(rank, order.message))
 
     def _hangup(self, rank: int, order: Hangup) -> None:
-        links = self._links
-        link = links.between(rank, order.neighbour)
-        links.learn(rank, link)
-        self._notice(order.neighbour, rank, link)
+        # The other end was told by the message before; where that got lost, it is silence that tells.
+        self._links.learn(rank, self._links.between(rank, order.neighbour))
 
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
