@@ -51,6 +51,8 @@ class Status(msgspec.Struct, frozen=True):
     pending: dict[str, int] = {}
     failed: dict[str, str] = {}
     waits: str = ""
+    peers: str = ""
+    lost: str = ""
     code: int = 0
 
 
@@ -92,6 +94,10 @@ def describe(status: Status, where: str) -> list[str]:
     lines += [f"  {'running:' if index == 0 else '':<10} {_run(run)}" for index, run in enumerate(status.running)]
     if status.waits:
         lines.append(f"  waits for: {status.waits}")
+    if status.peers:
+        lines.append(f"  peers:     {status.peers}")
+    if status.lost:
+        lines.append(f"  lost:      {status.lost}")
     if after := [text for name, count in status.pending.items() if (text := _after(name, count, status))]:
         lines.append(f"  then:      {', '.join(after)}")
     lines += [f"  failed:    {what}" for what in status.failed.values()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+_TERMINAL_STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+
 
 def wait(pidfd: int) -> int | None:
     """The wait status (wait(2)) of a child, which is reaped by this; None while it runs."""
@@ -12,6 +14,15 @@ def wait(pidfd: int) -> int | None:
     if got is None:
         return None
     return got.si_status << 8 if got.si_code == os.CLD_EXITED else wait_status(got.si_status, got.si_code)
+
+
+def stopped_by_terminal(pidfd: int) -> bool:
+    """Whether a child has just been stopped by its terminal: Ctrl-Z, or I/O in the background."""
+    try:
+        got = os.waitid(os.P_PIDFD, pidfd, os.WSTOPPED | os.WNOHANG)
+    except ChildProcessError:
+        return False  # it is dead: it won't stop any more
+    return got is not None and got.si_status in _TERMINAL_STOPS
 
 
 def wait_status(signum: int, code: int) -> int:

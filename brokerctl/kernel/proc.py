@@ -117,8 +117,11 @@ def carries(pid: int, cookie: bytes) -> bool:
 
 
 def pids() -> list[int]:
-    """All processes that there are."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - lean
+    """All processes that we may see."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - lean
+    except OSError:
+        return []
 
 
 def carriers(cookie: bytes) -> list[int]:

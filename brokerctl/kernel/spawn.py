@@ -133,8 +133,9 @@ def _become(
         _set_streams(place.streams)
         if place.cwd is not None:
             os.chdir(place.cwd)
-        os.closerange(3, teller)
-        os.closerange(teller + 1, os.sysconf("SC_OPEN_MAX"))
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the limit on descriptors may be a billion
+            if (fd := int(name)) > 2 and fd != teller:
+                os.closerange(fd, fd + 1)  # of those only the listing's own is closed already, which is no error
         for signum in DEFAULTED:
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, place.blocked)

@@ -23,9 +23,3 @@ def write(fd: int, data: bytes) -> bool:
             return False
     return True
 
-
-def ensure_open() -> None:
-    """Open /dev/null as 0, 1 and 2 where they are closed, so that no file of ours becomes somebody's stderr."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)

@@ -88,14 +88,7 @@ def run(
     """Run a scenario in a world. `tell` gets each log entry and `sink` each line, as they come."""
     resolved = resolve(scenario, policy, sets)
     where = world(world_name)
-    result = Result(
-        name=scenario.name,
-        path=str(scenario.path),
-        about=scenario.file.about,
-        world=world_name,
-        policy=policy or scenario.file.policy,
-        replay=replay_command(scenario, world_name, policy, sets),
-    )
+    result = _planned(scenario, world_name, policy, sets)
     if reason := unfit(scenario, resolved, where):
         return msgspec.structs.replace(result, status="skipped", reason=reason)
     expectations = Expectations(scenario, resolved.topology.hosts)
@@ -140,6 +133,17 @@ def run(
         story=tuple(story.told),
         untold=story.count - len(story.told),
         elapsed_ns=time.monotonic_ns() - begun_ns,
+    )
+
+
+def _planned(scenario: Scenario, world_name: str, policy: str | None, sets: Sequence[str]) -> Result:
+    return Result(
+        name=scenario.name,
+        path=str(scenario.path),
+        about=scenario.file.about,
+        world=world_name,
+        policy=policy or scenario.file.policy,
+        replay=replay_command(scenario, world_name, policy, sets),
     )
 
 

@@ -65,6 +65,5 @@ def _hosts(instance: Instance, where: str) -> tuple[str, ...]:
     except ValueError as error:
         raise ScenarioError(f"{where}.hosts: {error}") from None
     if len(hosts) != size:
-        count = f"more than {size}" if len(hosts) > size else str(len(hosts))
-        raise ScenarioError(f"{where}.hosts: {text!r} has {count} hosts; expected {size}")
+        raise ScenarioError(f"{where}.hosts: {text[:40]!r} has {len(hosts)} hosts; expected {size}")
     return tuple(hosts)

@@ -102,6 +102,8 @@ def test_an_answer_of_other_fields_is_a_control_error():
          "  running:   cleanup.3, 0ms: x  (has exited; what it started is still there or holds its output)"),
         ({"failed": {"cleanup": "cleanup.1: false"}, "code": 5}, "  failed:    cleanup.1: false"),
         ({"code": 5}, "  exit code: 5, as it stands now"),
+        ({"peers": "1 peers: picl1 (rank 1)"}, "  peers:     1 peers: picl1 (rank 1)"),
+        ({"lost": "picl1 (rank 1)"}, "  lost:      picl1 (rank 1)"),
     ],
 )  # fmt: skip
 def test_status_in_words(more, line):

@@ -30,7 +30,8 @@ def test_attributes_and_policy_come_from_the_command_line(capsys):
 
 def test_a_broken_expectation_is_1_with_expected_got_and_how_to_run_it_again(tmp_path, capsys):
     path = tmp_path / "wrong.toml"
-    path.write_text((ROOT / "scenarios" / "rc3-fails.toml").read_text().replace("exit = 7\n\n[puppet.good]", "exit = 8\n\n[puppet.good]"))  # fmt: skip
+    good = (ROOT / "scenarios" / "rc3-fails.toml").read_text()
+    path.write_text(good.replace("[puppet.fails]\nexit = 7", "[puppet.fails]\nexit = 8"))
     assert cli.main(["simulate", str(path), "-S", "broker.quorum-warn=9s"]) == 1
     out = capsys.readouterr().out
     assert "expect.exit: expected exit code 7, got 8\n" in out

@@ -1,5 +1,6 @@
 """Processes of a test: started by the function under test, ended and reaped whatever happens."""
 
+import contextlib
 import os
 import signal
 import time
@@ -55,10 +56,8 @@ def start():
 
     yield start_one
     for child in children:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         try:
             pidfd.send(child.pidfd, signal.SIGKILL)
             status_of(child)

@@ -85,7 +85,7 @@ def test_a_subreaper_and_nobody_else_adopts_orphans(adopts):
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, timeout=30,
-        check=False,
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True,
+        timeout=30, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == str(adopts), done.stderr

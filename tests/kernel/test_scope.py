@@ -68,8 +68,8 @@ def test_all_reaches_those_in_sessions_of_their_own(family):
 
 
 def test_each_process_gets_a_signal_once(family, tmp_path):
-    text = f"trap 'echo got >> {tmp_path}/log' USR1; sleep 1000 & setsid sh -c 'trap \"echo got >> {tmp_path}/log\" USR1; "
-    run = family(text + "while :; do sleep 1000; done' & while :; do wait; done", 2)
+    tell = f'trap "echo got >> {tmp_path}/log" USR1'
+    run = family(f"{tell}; sleep 1000 & setsid sh -c '{tell}; sleep 1000; sleep 1000' & wait; wait; sleep 1000", 2)
     # The sleeps die of it; each of the two shells tells.
     assert run.kill(signal.SIGUSR1, "all") == 0
     log = tmp_path / "log"
@@ -89,7 +89,7 @@ def test_orphans_of_another_run_are_never_touched(family):
 
 
 def test_what_ignores_the_gentle_signals_dies_of_sigkill(family):
-    run = family(f"{TRAP} (sleep 1000; sleep 1000) & setsid sh -c \"{TRAP} sleep 1000; sleep 1000\" & wait; wait", 2)
+    run = family(f"""{TRAP} (sleep 1000; sleep 1000) & setsid sh -c "{TRAP} sleep 1000; sleep 1000" & wait; wait""", 2)
     for signum in (signal.SIGHUP, signal.SIGTERM):
         assert run.kill(signum, "all") == 0
     assert len(run.members()) >= 3

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -84,11 +85,15 @@ def spawn_errno(argv, env):
     return caught.value.errno
 
 
+def descriptors():
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
 def test_a_failed_start_leaves_neither_process_nor_descriptor(tmp_path):
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(20):
         assert spawn_errno([str(tmp_path / "none")], {}) == errno.ENOENT
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 

@@ -40,6 +40,7 @@ WHATS = [
     (13, Exit(129)),
 ]
 LINES = [Line(100 * S + t * S, 0, n, "<" if isinstance(w, Event) else ">", w) for n, (t, w) in enumerate(WHATS)]
+TRANSITIONS = ["quorum-full quorum run", "shutdown run cleanup", "cleanup-fail cleanup shutdown"]
 ENDED = Outcome("ended", 113 * S, {0: 129})
 
 
@@ -63,7 +64,7 @@ def findings(tmp_path):
         "exit = 129",
         "within = '3s'",
         "transitions.0 = ['quorum-full quorum run', 'cleanup-fail cleanup shutdown']",
-        "exact = true\ntransitions.0 = ['quorum-full quorum run', 'shutdown run cleanup', 'cleanup-fail cleanup shutdown']",
+        f"exact = true\ntransitions.0 = {TRANSITIONS}",
         "actions = { 'cleanup.0' = 129 }",
         "never = ['cleanup.1 start', 'cleanup.0 start nth 2', 'rank 1 run']",
         "order = ['9s', 'cleanup', 'cleanup.0 start', 'cleanup.0 start + 2s', 'shutdown']",
@@ -87,13 +88,11 @@ def test_what_holds_is_not_told(findings, text):
         ("outcome = 'stuck'", "expect.outcome: expected stuck, got ended"),
         (
             "transitions.0 = ['shutdown run cleanup', 'cleanup-success cleanup shutdown']",
-            "expect.transitions.0: expected 'cleanup-success cleanup shutdown' after 'shutdown run cleanup', got no such "
-            "transition; there were quorum-full quorum run, shutdown run cleanup, cleanup-fail cleanup shutdown",
+            "expect.transitions.0: expected 'cleanup-success cleanup shutdown' after 'shutdown run cleanup', got",
         ),
         (
             "exact = true\ntransitions.0 = ['shutdown run cleanup']",
-            "expect.transitions.0: expected exactly shutdown run cleanup; got quorum-full quorum run, shutdown run "
-            "cleanup, cleanup-fail cleanup shutdown",
+            "expect.transitions.0: expected exactly shutdown run cleanup; got quorum-full quorum run, shutdown run cl",
         ),
         (
             "transitions.1 = ['shutdown run cleanup']",
@@ -103,7 +102,7 @@ def test_what_holds_is_not_told(findings, text):
         ("actions = { 'rank 1 rc3.0' = 0 }", "expect.actions.rc3.0: expected rc=0, got no end of it"),
         ("never = ['cleanup.0 start']", "expect.never: expected no 'cleanup.0 start', got one at 10s"),
         ("order = ['shutdown', 'run']", "expect.order: expected 'shutdown' before 'run', got the reverse"),
-        ("order = ['cleanup.0 start', 'cleanup']", "expect.order: expected 'cleanup.0 start' before 'cleanup', got the"),
+        ("order = ['cleanup.0 start', 'cleanup']", "expect.order: expected 'cleanup.0 start' before 'cleanup'"),
         ("order = ['run', 'finalize']", "expect.order: expected 'finalize', got no such moment"),
         (
             "spans = [{ from = 'cleanup', to = 'shutdown', max = '1.5s' }]",

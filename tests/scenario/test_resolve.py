@@ -1,5 +1,6 @@
 """From tables to what a world runs: trees, hosts, draws, deeds, and whose word is last."""
 
+import contextlib
 import errno
 from random import Random
 
@@ -58,10 +59,8 @@ def test_hosts_keep_their_order_and_their_doubles(text, hosts):
 
 @given(st.text("ab0123456789[]-,/@ ", max_size=30))
 def test_any_text_is_a_host_list_or_a_value_error(text):
-    try:
-        assert len(sets.host_list(text, 50)) <= 51 * 50
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        assert len(sets.host_list(text, 50)) <= 50
 
 
 @given(st.text("0123456789[]-,/ ", max_size=30))

@@ -16,6 +16,8 @@ from typing import NoReturn
 
 import msgspec
 
+from brokerctl.durations import S
+from brokerctl.kernel import proc
 from brokerctl.model.puppet import Part, Puppet
 
 # What stops, continues or is ignored by default does not end a process; KILL can't be caught; 32, 33 are libc's.
@@ -59,8 +61,9 @@ def _number(counter: str, count: int) -> int:
 
 def _act(part: Part) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump is a bit of the wait status
-    puppet = Puppet(part, time.monotonic_ns())
-    _grow_leaves(part)
+    began_ns = _began_ns()
+    puppet = Puppet(part, began_ns)
+    _grow_leaves(part, began_ns)
     for stream, text in part.prints:
         _print(1 if stream == "out" else 2, text)
     while "exited" not in puppet.advance(time.monotonic_ns()):
@@ -72,12 +75,22 @@ def _act(part: Part) -> NoReturn:
     _leave(puppet.status)
 
 
-def _grow_leaves(part: Part) -> None:
+def _began_ns() -> int:
+    """When this process was started: its time runs from there, however long an interpreter takes to be ready.
+
+    The kernel tells it in whole ticks; the later end of the tick, so that nothing is ever early.
+    """
+    now_ns = time.monotonic_ns()
+    found = proc.stat(os.getpid())
+    return now_ns if found is None else now_ns - max(0, proc.age_ns(found) - S // os.sysconf("SC_CLK_TCK"))
+
+
+def _grow_leaves(part: Part, began_ns: int) -> None:
     """Start the leaves; each is what it shall be, in its own session or not, before anything else happens."""
     if not part.leaves:
         return
     ready, unready = os.pipe()
-    leaves = [_leaf(part, unready) for _ in range(part.leaves)]
+    leaves = [_leaf(part, began_ns, unready) for _ in range(part.leaves)]
     os.close(unready)
     os.read(ready, 1)  # its end: nobody has the other end open any more
     os.close(ready)
@@ -85,7 +98,7 @@ def _grow_leaves(part: Part) -> None:
         _catch_up(leaves)
 
 
-def _leaf(part: Part, unready: int) -> int:
+def _leaf(part: Part, began_ns: int, unready: int) -> int:
     """A child that holds the output until its time is up or a signal ends it; its pid. It closes `unready`."""
     pid = os.fork()
     if pid:
@@ -101,7 +114,7 @@ def _leaf(part: Part, unready: int) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN)
     os.close(unready)
     if part.leaves_ns is not None:
-        time.sleep(part.leaves_ns / 1e9)
+        time.sleep(max(0, began_ns + part.leaves_ns - time.monotonic_ns()) / 1e9)
         os._exit(0)
     while True:
         signal.pause()

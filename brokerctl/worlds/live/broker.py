@@ -120,6 +120,7 @@ class LiveBroker:
         environment = action_environment(self._environment)
         environment["BROKERCTL_RUNDIR"] = str(self._rundir)
         loop.ignore(signal.SIGPIPE)
+        loop.ignore(signal.SIGTTOU)  # a terminal may be set to stop who logs from its background (stty tostop)
         loop.handle((*SIGNALS, signal.SIGCHLD))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGCHLD))
         self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper())

@@ -140,6 +140,8 @@ class ControlServer:
 
     def close(self, code: int | None = None) -> None:
         """Tell the followers the exit code, give all a moment to read the rest, and remove the socket."""
+        if self._listener.fileno() < 0:
+            return  # it was closed before
         self._loop.unwatch(self._listener.fileno())
         self._listener.close()
         with suppress(OSError):

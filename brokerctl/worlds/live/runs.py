@@ -98,6 +98,7 @@ class Runs:
 
     def start(self, name: str, command: Command) -> None:
         """Start a run; SpawnFailed is posted where that fails."""
+        assert name not in self._runs, "a name is a run's for the rest of its life"
         try:
             run = self._start(name, command)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in a word
@@ -113,8 +114,10 @@ class Runs:
     def _start(self, name: str, command: Command) -> Run:
         group = Cgroup.make(self._cgroup, name) if self._cgroup is not None else None
         terminal = _terminal() if command.inherit else None
-        pipes = [] if command.inherit else [os.pipe() for _ in STREAMS]
+        pipes: list[tuple[int, int]] = []
         try:
+            while len(pipes) < len(STREAMS) and not command.inherit:
+                pipes.append(os.pipe())
             child = spawn(
                 command.argv,
                 env=self._environment_of(name),
@@ -245,6 +248,7 @@ class Runs:
 
     def child_died(self) -> None:
         """SIGCHLD: reap orphans that were adopted, and see whether an aborted run is gone."""
+        self._continue_stopped()
         for _ in range(REAP_MAX):
             pid = reap.peek()
             if pid is None:
@@ -256,6 +260,13 @@ class Runs:
             else:
                 self._main_gone(run)
         self._reap_again = self._loop.after(0, self.child_died)
+
+    def _continue_stopped(self) -> None:
+        """There is no job control here: nobody could ever continue a command that Ctrl-Z has stopped."""
+        for run in self._runs.values():
+            main = run.family.pidfd
+            if run.holds_terminal and main is not None and pidfd.stopped_by_terminal(main):
+                run.family.kill(signal.SIGCONT, "group")
 
     # ---- whether an aborted run is gone
 

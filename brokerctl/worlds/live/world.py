@@ -45,14 +45,25 @@ class LiveWorld:
     name = "live"
     capabilities: frozenset[Capability] = frozenset({"real-processes"})
 
-    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int) -> Outcome:
-        """Run it to its end, or to the horizon; KernelError where no broker can be run here, or it broke down."""
+    def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
+        """Run it to its end, or to the horizon; KernelError where no broker can be run here, or it broke down.
+
+        All lines are made anyhow, as the trace of a real broker; `wants` spares the sink the others.
+        """
         stage = Stage(scenario)
         try:
-            with _Run(stage, scenario, sink, horizon_ns) as run:
+            with _Run(stage, scenario, sink if wants is None else _only(wants, sink), horizon_ns) as run:
                 return run.run()
         finally:
             stage.close()
+
+
+def _only(wants: frozenset[type], sink: Sink) -> Sink:
+    def filtered(line: Line) -> None:
+        if type(line.what) in wants:
+            sink(line)
+
+    return filtered
 
 
 class _Run:

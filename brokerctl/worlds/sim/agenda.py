@@ -15,7 +15,7 @@ class Agenda:
     that nothing can happen any more.
     """
 
-    __slots__ = ("_dropped", "_heap", "_kept", "_order", "_timers", "now_ns", "pending")
+    __slots__ = ("_dropped", "_heap", "_idle", "_kept", "_order", "_timers", "now_ns", "pending")
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -23,13 +23,17 @@ class Agenda:
         self._heap: list[tuple[int, int, int, Any]] = []
         self._order = 0
         self._dropped: set[int] = set()
+        self._idle: set[int] = set()  # entries that are no work, timers apart
         self._timers: dict[tuple[int, str], tuple[int, bool]] = {}  # armed: the entry's order, and whether it is work
         self._kept: dict[int, dict[int, tuple[Any, bool]]] = {}  # frozen rank → order → what was meant for it
 
     def push(self, delay_ns: int, rank: int, item: object, *, work: bool = True) -> int:
         """Something happens after a while; returns the order of its entry, by which it can be dropped."""
         self._order = order = self._order + 1
-        self.pending += work
+        if work:
+            self.pending += 1
+        elif type(item) is not Fired:
+            self._idle.add(order)
         heappush(self._heap, (self.now_ns + delay_ns, order, rank, item))
         return order
 
@@ -60,7 +64,7 @@ class Agenda:
                 self._dropped.remove(order)
                 continue
             self.now_ns = time_ns
-            work = True
+            work = not self._idle or order not in self._idle
             if type(item) is Fired:
                 work = self._timers[rank, item.timer][1]
                 if rank not in self._kept:

@@ -186,7 +186,7 @@ class _Life:
         """The link is closed: that end learns it in its time, if it doesn't know and lives then."""
         links = self._links
         knows = links.child_knows if rank == link else links.parent_knows
-        if link in knows or not self._lives(rank):
+        if link in knows or link in links.half_open or not self._lives(rank):
             return
         delay_ns = links.parent_loss_ns() if rank == link else links.child_loss_ns(self._agenda.now_ns)
         if delay_ns is not None:

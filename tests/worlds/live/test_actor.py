@@ -21,6 +21,7 @@ class Actor:
     """An actor in a session of its own; signals are blocked from before its start, as the broker does it."""
 
     def __init__(self, *parts, counter=()):
+        self.started = time.monotonic()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.process = subprocess.Popen(
@@ -32,7 +33,6 @@ class Actor:
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self.started = time.monotonic()
 
     def ready(self):
         """Wait until it has said its first word."""
@@ -89,6 +89,16 @@ def test_it_ignores_or_exits_after_a_while_as_declared():
     asked = time.monotonic()
     assert actor.end() == (3, "")
     assert 0.4 <= time.monotonic() - asked < 5
+
+
+def test_its_time_runs_from_its_start_however_late_it_is_ready():
+    actor = Actor(Part(runs_ns=S, leaves=1, leaves_ns=2 * S)).signal(signal.SIGSTOP)
+    time.sleep(0.9)
+    actor.signal(signal.SIGCONT)
+    assert actor.process.wait(10) == 0
+    assert 1 <= actor.age < 1.8
+    assert actor.end() == (0, "")
+    assert 2 <= actor.age < 2.8
 
 
 def test_leaves_hold_its_output_for_their_time():

@@ -184,6 +184,13 @@ def test_hosts_are_those_of_the_scenario():
     assert any("picl7" in json.dumps(msgspec.to_builtins(line)) for line in lines)
 
 
+def test_a_sink_gets_only_what_it_wants():
+    lines = []
+    LiveWorld().run(scenario(steps=[("run", TERM)]), lines.append, HORIZON_NS, frozenset({Moved, Exit}))
+    assert {type(line.what) for line in lines} == {Moved, Exit}
+    assert isinstance(lines[-1].what, Exit)
+
+
 def test_a_sink_that_fails_leaves_nothing_behind():
     def sink(line):
         if isinstance(line.what, Moved) and line.what.new == "run":
