@@ -215,8 +215,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; expected TOML") from None
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from None
+    except ValueError:
+        # tomllib lets this one of Python's own limits through.
+        raise ConfigError(f"{path}: a number has too many digits; expected at most 4300") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -66,7 +66,10 @@ def _on_terminal(env, *whats):
         sink = StderrLog(["vm"], slave, env=env)
         for what in whats:
             sink(what)
-        return os.read(master, 1 << 16).decode().splitlines()
+        data = b""
+        while data.count(b"\n") < len(whats):  # a terminal hands it on in pieces
+            data += os.read(master, 1 << 16)
+        return data.decode().splitlines()
     finally:
         os.close(slave)
         os.close(master)
