@@ -20,6 +20,7 @@ $(BIN)/python:
 	  { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1); Python 3.11 or newer is needed: set PYTHON=" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { echo "make: $(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@echo "making $(VENV) with $$($(PYTHON) -V 2>&1), once ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
@@ -32,7 +33,17 @@ $(DEV_STAMP): pyproject.toml | $(BIN)/python
 	@touch $(STAMP) $@
 
 demo: $(STAMP)
-	@$(BIN)/python -m brokerctl demo
+	@echo
+	@echo "== In virtual time. An administrator stops Flux with systemctl; its last cleanup command, flux queue idle, waits"
+	@echo "== for an epilog that never ends. The 45 s of broker.cleanup-timeout pass at once:"
+	@echo
+	@$(BIN)/brokerctl simulate scenarios/stuck-cleanup.toml
+	@echo
+	@echo "== The same story with real processes and signals, as it happens; the timeout is 2 s here, so that you need not wait:"
+	@echo
+	@$(BIN)/brokerctl test --story --world live -S broker.cleanup-timeout=2s scenarios/stuck-cleanup.toml
+	@echo
+	@echo "== Both worlds ran the same model and held the same expectations. README.md goes on from here."
 
 test: $(DEV_STAMP)
 	@$(BIN)/python -m pytest

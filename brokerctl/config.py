@@ -6,8 +6,10 @@ with one line: where, what, what was expected.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import stat
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -205,7 +207,10 @@ class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; ConfigError in one line otherwise."""
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path}: is no regular file")
             data = file.read(FILE_SIZE_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read: {error.strerror}") from None

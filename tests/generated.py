@@ -1,7 +1,8 @@
 """`python -m tests.generated`: renew the parts of the documentation that a command prints; `--check`: are they stale?
 
 A part stands between `<!-- generated: brokerctl COMMAND … -->` and `<!-- end -->`, as a fenced block whose language is
-kept. `--check` writes nothing and exits 1 where a page is stale.
+kept, and so is a first line that shows the command (`$ brokerctl …`). `<!-- generated: attributes -->` is the table of
+a broker's attributes. `--check` writes nothing and exits 1 where a page is stale.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import io
 import re
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
+from signal import Signals
 
-from brokerctl import cli
+from brokerctl import cli, durations
+from brokerctl.config import ATTRIBUTES, FLUX, HARDENED
+from brokerctl.settings import Settings
 
 ROOT = Path(__file__).parent.parent
+TABLE = re.compile(r"(?P<begin><!-- generated: attributes -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL)
 PART = re.compile(
-    r"(?P<begin><!-- generated: brokerctl (?P<command>[^>]*) -->\n```(?P<language>\w*)\n)"
+    r"(?P<begin><!-- generated: brokerctl (?P<command>[^>]*) -->\n```(?P<language>\w*)\n(?:\$ [^\n]*\n)?)"
     r".*?"
     r"(?P<end>```\n<!-- end -->\n)",
     re.DOTALL,
@@ -26,16 +31,37 @@ PART = re.compile(
 def printed(command: str) -> str:
     """What `brokerctl COMMAND` prints."""
     out = io.StringIO()
-    with redirect_stdout(out):
+    with chdir(ROOT), redirect_stdout(out):
         code = cli.main(command.split())
     if code:
         raise SystemExit(f"brokerctl {command} exits with {code}")
     return out.getvalue()
 
 
+def attributes() -> str:
+    """The table of a broker's attributes, with the default of each policy."""
+    rows = ["| attribute | `flux` | `hardened` | meaning |", "|---|---|---|---|"]
+    for name, attribute in ATTRIBUTES.items():
+        defaults = " | ".join(shown(attribute.field, settings) for settings in (FLUX, HARDENED))
+        rows.append(f"| `{name}` | {defaults} | {attribute.about} |")
+    return "\n".join(rows) + "\n"
+
+
+def shown(field: str, settings: Settings) -> str:
+    """A default as `-S` takes it; nothing where there is none."""
+    value = getattr(settings, field)
+    if field.endswith("_ns"):
+        return f"`{durations.as_text(value)}`"
+    if field == "ladder":
+        rungs = (f"{Signals(rung.signum).name[3:]}:{durations.as_text(rung.wait_ns)}" for rung in settings.ladder)
+        return f"`{','.join(rungs)}`"
+    return "" if value is None else f"`{int(value)}`"
+
+
 def renewed(text: str) -> str:
     """The text of a page with each generated part as it should be now."""
-    return PART.sub(lambda part: part["begin"] + printed(part["command"]) + part["end"], text)
+    text = PART.sub(lambda part: part["begin"] + printed(part["command"]) + part["end"], text)
+    return TABLE.sub(lambda part: part["begin"] + attributes() + part["end"], text)
 
 
 def main(argv: list[str], root: Path = ROOT) -> int:

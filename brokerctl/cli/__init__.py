@@ -22,6 +22,12 @@ VERBS: Mapping[str, str] = {
     "states": "the lifecycle's states and transitions, as text or a diagram",
 }
 
+# These have signals to answer for from their first moment: what comes before they can is kept, not died of.
+SUPERVISORS = frozenset({"run", "start"})
+HELD = frozenset(
+    {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2}
+)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a verb; returns the exit code. All that a user did wrong ends as one line and 2."""
@@ -46,6 +52,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _call(verb: str, words: list[str]) -> int:
+    if verb in SUPERVISORS:
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words)
     sys.stdout.flush()
     return code

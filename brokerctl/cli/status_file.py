@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokerctl.records import Line
+
+
+class _Running(msgspec.Struct):
+    kind: str
+    pid: Annotated[int, msgspec.Meta(gt=1)]
 
 
 class StatusFile:
@@ -55,13 +60,27 @@ class StatusFile:
         self._at_end({"kind": "exited", "code": code, "culprit": self._culprit, "states": self._states})
 
     def refused(self, code: int, error: str) -> None:
-        """Say that nothing was started, and why; where that can't be written, stderr has it all the same."""
+        """Say that nothing was started, and why; where that can't be written, stderr has it all the same.
+
+        A broker that runs keeps its word: the file of one that lives is left alone.
+        """
         with suppress(OSError):
+            if self._is_taken():
+                return
             self._write({"kind": "refused", "code": code, "error": error})
 
     def bug(self, code: int, error: str) -> None:
         """Say that it was our own fault."""
         self._at_end({"kind": "bug", "code": code, "error": error})
+
+    def _is_taken(self) -> bool:
+        """Another broker lives that said `running` here."""
+        try:
+            said = msgspec.json.decode(self._path.read_bytes(), type=_Running)
+            os.kill(said.pid, 0)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, OverflowError):
+            return False
+        return said.kind == "running" and said.pid != os.getpid()
 
     def _at_end(self, body: dict[str, Any]) -> None:
         try:

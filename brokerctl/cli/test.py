@@ -15,7 +15,7 @@ from brokerctl import config
 from brokerctl.cli.options import Parser
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.report import text
-from brokerctl.report.result import Result
+from brokerctl.report.result import Result, Told
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario import runner
 from brokerctl.scenario.collect import collect
@@ -35,9 +35,9 @@ class Case(msgspec.Struct, frozen=True):
     policy: str | None
     sets: tuple[str, ...]
 
-    def run(self) -> Result:
-        """Run it here."""
-        return runner.run(self.scenario, self.world, policy=self.policy, sets=self.sets)
+    def run(self, tell: Callable[[Told], None] | None = None) -> Result:
+        """Run it here; `tell` gets each log entry as it comes."""
+        return runner.run(self.scenario, self.world, policy=self.policy, sets=self.sets, tell=tell)
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +48,11 @@ def main(argv: list[str]) -> int:
         return 0
     if not options.paths:
         raise UsageError("no PATH; expected scenario files or directories")
+    if options.story and (options.output or options.jobs > 1 or options.format != "text"):
+        raise UsageError("--story is told here, as it happens; expected no -o, -j or --format beside it")
     cases = _cases(options)
+    if options.story:
+        return _tell(cases)
     out = _output(options.output)
     results = _run(cases, options.jobs, _progress(options, len(cases)))
     if out is None:
@@ -73,6 +77,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "-S", dest="sets", metavar="ATTR=VALUE", action="append", default=[], help="set a broker attribute"
     )
+    parser.add_argument("--story", action="store_true", help="tell each run as it happens, then its verdict")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario and end")
     return parser
 
@@ -138,6 +143,20 @@ def _run(cases: Sequence[Case], jobs: int, progress: Callable[[Result], None]) -
         progress(result)
         results.append(result)
     return results
+
+
+def _tell(cases: Sequence[Case]) -> int:
+    """Each run as it happens, as `simulate` tells it, then its verdict; the exit code."""
+    colour, failed = sys.stdout.isatty(), False
+    for index, case in enumerate(cases):
+        if index:
+            print()
+        result = case.run(lambda told: print(text.entry(told, colour=colour), flush=True))
+        if result.story:
+            print()
+        print(text.verdict(result, colour=colour), end="", flush=True)
+        failed = failed or result.status == "failed"
+    return EXIT_FOUND if failed else 0
 
 
 def _parallel(cases: Sequence[Case], jobs: int) -> Iterator[Result]:

@@ -14,7 +14,7 @@ from brokerctl.config import FILE_SIZE_MAX
 from brokerctl.errors import ScenarioError
 
 _FIRST_KEY = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*about[ \t]*=")
-_TABLE = re.compile(rb"^[ \t]*\[(?:expect\b|\[cleanup\]|\[step\]|puppet\.)", re.MULTILINE)
+_TABLE = re.compile(rb"^[ \t]*\[(?:expect\b|\[cleanup\]|\[step\]|\[fault\]|puppet\.)", re.MULTILINE)
 
 
 def is_scenario(path: Path) -> bool:

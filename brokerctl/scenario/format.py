@@ -1,8 +1,7 @@
 """The scenario file: typed tables of TOML, and reading them; what they mean is `resolve`'s.
 
-A key that is not here is an error. Tables that later parts of the program bring (jobs, perilogs, faults)
-get a struct of their own beside these. Durations are RFC 23 text, ranks RFC 22 idsets, hosts an RFC 29
-hostlist (DESIGN 6, 7).
+A key that is not here is an error. Tables that later parts of the program bring (jobs, perilogs) get a struct of
+their own beside these. Durations are RFC 23 text, ranks RFC 22 idsets, hosts an RFC 29 hostlist (DESIGN 6, 7).
 """
 
 from __future__ import annotations
@@ -35,13 +34,16 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Instance(Table, frozen=True):
     """`[instance]`: how many brokers, who is whose parent, and on which hosts.
 
-    `topology` is `kary:K`, `flat`, or `custom` with a parent for each rank (-1 for the leader).
+    `topology` is `kary:K`, `flat`, or `custom` with a parent for each rank: a rank (-1 for the leader) or a host
+    (`""` for the leader). Instead of all these, `bootstrap` names Flux's own configuration file, relative to the
+    scenario: its `[bootstrap]` table says who is there (flux-config-bootstrap(5)).
     """
 
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 1
     topology: str = "kary:2"
-    parents: list[int] | None = None
+    parents: list[int | str] | None = None
     hosts: str | None = None
+    bootstrap: str | None = None
 
 
 class ReactionEntry(Table, frozen=True):
@@ -73,11 +75,15 @@ class PuppetEntry(Table, frozen=True):
 
 
 class ActionEntry(Table, frozen=True):
-    """`[[rc1]]`, `[rc2]`, `[[cleanup]]`, `[[rc3]]`: one action, acted out by a puppet."""
+    """`[[rc1]]`, `[rc2]`, `[[cleanup]]`, `[[rc3]]`: one action, acted out by a puppet.
+
+    With `ranks`, `all` or an idset, the leader runs it on those.
+    """
 
     puppet: str
     timeout: str | None = None
     essential: bool = False
+    ranks: str = ""
 
 
 class StepEntry(Table, frozen=True):
@@ -86,6 +92,27 @@ class StepEntry(Table, frozen=True):
     at: str
     do: str
     rank: Annotated[int, Meta(ge=0)] = 0
+
+
+class FaultEntry(Table, frozen=True):
+    """`[[fault]]`: at a moment, something breaks, or heals, on these ranks.
+
+    `ranks` is an idset; `1%` draws so many of all ranks from the seed, `1% of leaves` of those without children, the
+    leader never. `cut`, `half-open`, `slow` (by `delay`) and `heal` are about the link to the parent. At `rank 3
+    shutdown` rank 3 has entered SHUTDOWN and done what it does there on entry: `freeze` then is how a broker never
+    leaves a state.
+    """
+
+    at: str
+    do: Literal["crash", "freeze", "thaw", "cut", "heal", "half-open", "slow", "restart"]
+    ranks: str
+    delay: str | None = None
+
+
+class Live(Table, frozen=True):
+    """`[live]`: what replaces the rest of the file in worlds of real time; `attrs` those of `[attrs]`, one by one."""
+
+    attrs: dict[str, str | int | float | bool] = {}
 
 
 class SpanEntry(Table, frozen=True):
@@ -103,8 +130,8 @@ class Expect(Table, frozen=True):
     `exit` is the leader's code, `exits` has others by rank; `within` counts from the stop's first signal
     or request to the leader's exit. `transitions` by rank are `EVENT OLD NEW`, in this order with others
     between (`exact`: no others). `log` and `notify` are parts of log lines and beginnings of notify
-    messages, in this order. `violates` names the invariants that this scenario is known to break: each of
-    them, and no other, must be broken.
+    messages, in this order. `lost` are the ranks that the leader was told as lost or shed, no more and no less.
+    `violates` names the invariants that this scenario is known to break: each of them, and no other, must be broken.
     """
 
     exit: ExitCode | None = None
@@ -120,6 +147,7 @@ class Expect(Table, frozen=True):
     log: list[str] = []
     no_log: list[str] = []
     notify: list[str] = []
+    lost: str | None = None
     violates: list[str] = []
 
 
@@ -139,6 +167,8 @@ class ScenarioFile(Table, frozen=True):
     cleanup: list[ActionEntry] = []
     rc3: list[ActionEntry] = []
     step: list[StepEntry] = []
+    fault: list[FaultEntry] = []
+    live: Live = Live()
     expect: Expect = Expect()
 
 
@@ -170,6 +200,10 @@ def load(path: Path) -> Scenario:
             file = config.validate(config.read_toml(path), ScenarioFile, str(path))
         except ConfigError as error:
             raise ScenarioError(str(error)) from None
+        if file.instance.bootstrap is not None:
+            from brokerctl.scenario import bootstrap
+
+            file = msgspec.structs.replace(file, instance=bootstrap.instance(file.instance, path))
     return Scenario(name=path.stem, path=path, file=file)
 
 

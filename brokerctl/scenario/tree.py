@@ -1,7 +1,7 @@
 """`[instance]`: who is whose parent, and where each rank runs.
 
-Errors are ScenarioError, `FILE: instance.KEY: what; expected …`. Instances that are bootstrapped from
-configuration have flat or custom trees, test instances `kary:K` (FLUX.md 110).
+Errors are ScenarioError, `FILE: instance.KEY: what; expected …`. Instances that are bootstrapped from configuration
+have flat or custom trees, test instances `kary:K` (FLUX.md 110).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _KARY = re.compile(r"kary:([1-9][0-9]{0,5})")
 
 def topology(instance: Instance, where: str) -> Topology:
     """Parents and hosts of all ranks; `where` is `FILE: instance`."""
-    return Topology(_parents(instance, where), _hosts(instance, where))
+    hosts = _hosts(instance, where)
+    return Topology(_parents(instance, hosts, where), hosts)
 
 
-def _parents(instance: Instance, where: str) -> tuple[int, ...]:
+def _parents(instance: Instance, hosts: tuple[str, ...], where: str) -> tuple[int, ...]:
     size, kary = instance.size, _KARY.fullmatch(instance.topology)
     if instance.topology == "custom":
-        return _custom(instance.parents, size, f"{where}.parents")
+        return _custom(instance.parents, hosts, f"{where}.parents")
     if instance.parents is not None:
         raise ScenarioError(f"{where}.parents: only a custom topology has them; expected topology = 'custom'")
     if kary is not None:
@@ -36,23 +37,24 @@ def _parents(instance: Instance, where: str) -> tuple[int, ...]:
     raise ScenarioError(f"{where}.topology: {instance.topology!r} is no topology; expected kary:K, flat or custom")
 
 
-def _custom(parents: list[int] | None, size: int, where: str) -> tuple[int, ...]:
-    if parents is None or len(parents) != size:
-        raise ScenarioError(f"{where}: {len(parents or [])} parents; expected {size}, one for each rank")
-    if parents[0] != -1:
-        raise ScenarioError(f"{where}: {parents[0]} is the leader's; expected -1")
-    rooted = {0}  # ranks from which the leader is reached: each is walked over once
-    for rank in range(1, size):
-        way: list[int] = []
-        at = rank
-        while at not in rooted:
-            if not 0 <= parents[at] < size or len(way) == size:
-                raise ScenarioError(
-                    f"{where}: {parents[at]} can't be the parent of rank {at}; expected a tree under rank 0"
-                )
-            way.append(at)
-            at = parents[at]
-        rooted.update(way)
+def _custom(given: list[int | str] | None, hosts: tuple[str, ...], where: str) -> tuple[int, ...]:
+    size = len(hosts)
+    if given is None or len(given) != size:
+        raise ScenarioError(f"{where}: {len(given or [])} parents; expected {size}, one for each rank")
+    if given[0] not in {-1, ""}:
+        raise ScenarioError(f"{where}: {given[0]!r} is the leader's; expected -1")
+    ranks: dict[str, int] = {}
+    for rank, host in enumerate(hosts):
+        ranks.setdefault(host, rank)
+    parents = [-1]
+    for rank, parent in enumerate(given[1:], 1):
+        number = ranks.get(parent, size) if isinstance(parent, str) else parent
+        # An order that every tree under rank 0 has, and that the models count on: each rank after its parent.
+        if not 0 <= number < rank:
+            raise ScenarioError(
+                f"{where}: {parent!r} can't be the parent of rank {rank}; expected a rank below {rank}, or its host"
+            )
+        parents.append(number)
     return tuple(parents)
 
 

@@ -51,3 +51,13 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start_but_only_told_at_
         status.running()
     status.exited(0)
     assert "cannot write: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_refused_run_leaves_the_file_of_a_living_one_alone(tmp_path):
+    path = tmp_path / "status"
+    path.write_text(json.dumps({"kind": "running", "pid": os.getppid()}))
+    StatusFile(path).refused(2, "rundir in use")
+    assert json.loads(path.read_text())["kind"] == "running"
+    path.write_text('{"kind": "running", "pid": 4194304}')
+    StatusFile(path).refused(2, "rundir in use")
+    assert json.loads(path.read_text())["kind"] == "refused"

@@ -1,0 +1,90 @@
+"""Every command that the README and the documentation show works as it is shown."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from brokerctl.cli import VERBS
+from tests import console
+from tests.console import ROOT
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+WITH_EXAMPLES = [name for name, path in PAGES.items() if "```console\n" in path.read_text()]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_the_examples_of_a_page_print_what_the_page_shows(name, tmp_path):
+    found = console.page(PAGES[name].read_text())
+    for example, (code, output) in zip(found.examples, console.carry_out(found, tmp_path), strict=True):
+        assert console.alike(example.output, output), f"$ {example.command}\n{output}"
+        assert code == 0 or example.code_is_told, f"$ {example.command}\nexits with {code}"
+
+
+def test_a_page_that_shows_something_else_is_found(tmp_path):
+    text = "```console\n$ echo one\ntwo\n$ false\n$ exit 3 | cat; (exit 3)\n$ echo $?\n3\n```\n"
+    found = console.page(text)
+    results = console.carry_out(found, tmp_path)
+    assert [code for code, _ in results] == [0, 1, 3, 0]
+    assert [example.code_is_told for example in found.examples] == [False, False, True, False]
+    assert not console.alike(found.examples[0].output, results[0][1])
+    assert console.alike(found.examples[3].output, results[3][1])
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("run for 604ms\n", "run for 1.2s\n"),
+        ("   45.900 broker.info[0]: exit\n", "    2.103 broker.info[0]: exit\n"),
+        ("a\n…\nz\n", "a\nb\nc\nz\n"),
+        ('{"held_ns":0}\n', '{"held_ns":434509}\n'),
+    ],
+)
+def test_times_may_differ(shown, printed):
+    assert console.alike(shown, printed)
+
+
+@pytest.mark.parametrize(("shown", "printed"), [("rc=129\n", "rc=137\n"), ("3 of cleanup\n", "4 of cleanup\n")])
+def test_codes_and_counts_may_not_differ(shown, printed):
+    assert not console.alike(shown, printed)
+
+
+def test_every_target_of_make_that_is_shown_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    for name, path in PAGES.items():
+        shown = set(re.findall(r"^make ([a-z]+)", path.read_text(), re.MULTILINE))
+        assert shown <= targets, name
+    assert {"demo", "test", "check", "bench"} <= set(
+        re.findall(r"^make ([a-z]+)", PAGES["README.md"].read_text(), re.MULTILINE)
+    )
+
+
+def test_every_verb_is_explained_and_no_other_is_named():
+    text = PAGES["README.md"].read_text()
+    assert set(re.findall(r"^\| `brokerctl ([a-z-]+)` \|", text, re.MULTILINE)) == set(VERBS)
+    for name, path in PAGES.items():
+        assert set(re.findall(r"\bbrokerctl ([a-z][a-z-]*)\b(?= |`|$)", path.read_text(), re.MULTILINE)) <= set(
+            VERBS
+        ), name
+
+
+def test_links_lead_somewhere():
+    for name, path in PAGES.items():
+        for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text()):
+            assert (path.parent / link).exists(), f"{name}: {link}"
+
+
+def test_files_that_are_shown_are_toml():
+    for path in PAGES.values():
+        for file, text in console.page(path.read_text()).files.items():
+            if file.endswith(".toml"):
+                tomllib.loads(text)
+
+
+def test_the_readme_is_read_in_one_sitting():
+    assert len(PAGES["README.md"].read_text().splitlines()) <= 200
