@@ -48,11 +48,11 @@ def nothing_left(tmp_path_factory, monkeypatch):
     assert not files, f"temporary files left behind: {files}"
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
     """With BROKERCTL_TEST_REQUIRE=all a skip is a failure: CI has all that the tests need."""
-    outcome = yield
-    report = outcome.get_result()
+    report = yield
     if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, but BROKERCTL_TEST_REQUIRE=all: {report.longrepr}"
+    return report
