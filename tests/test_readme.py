@@ -30,7 +30,7 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
     found = console.page(text)
     results = console.carry_out(found, tmp_path)
     assert [code for code, _ in results] == [0, 1, 3, 0]
-    assert [example.code_is_told for example in found.examples] == [False, False, True, False]
+    assert [example.code_is_told for example in found.examples] == [False, False, True, True]
     assert not console.alike(found.examples[0].output, results[0][1])
     assert console.alike(found.examples[3].output, results[3][1])
 

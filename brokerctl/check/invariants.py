@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from brokerctl.check.reader import Finding, Reader
+from brokerctl.check.reader import Finding, Reader, Wants
 from brokerctl.durations import as_short
 from brokerctl.model import bounds
 from brokerctl.model.lifecycle import State
 from brokerctl.model.signals import TERMINATING
 from brokerctl.model.tree import Tree
-from brokerctl.records import Ended, Exit, Fired, Kill, Line, Moved, Signal, Start
+from brokerctl.records import Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
 from brokerctl.settings import Rung, Settings
 
 # In these a terminating signal is heard; elsewhere it is ignored (FLUX.md 9).
@@ -31,13 +31,14 @@ class BoundsHeld:
     """
 
     NAME = "bounds-held"
+    wants: Wants = frozenset({Moved, Exit, Signal})
 
     def __init__(self, settings: Settings, tree: Tree) -> None:
         if bounds.ladder_ns(settings) is None:
             settings = msgspec.structs.replace(settings, ladder=(Rung(1, 0),))
         self._settings, self._tree = settings, tree
-        self._states: dict[int, State] = {}
-        self._since: dict[int, int] = {}
+        self._states: dict[int, str] = {}
+        self._since: dict[int, int] = {}  # when the bound of that state begins to count
         self._signalled: set[int] = set()
         self._findings: list[Finding] = []
 
@@ -45,10 +46,13 @@ class BoundsHeld:
         """One more line."""
         what, rank = line.what, line.rank
         if isinstance(what, Moved):
-            self._left(rank, line.t_ns)
-            self._states[rank], self._since[rank] = State(what.new), line.t_ns
+            now_ns = line.t_ns
+            if now_ns - self._since.get(rank, now_ns) > bounds.SLACK_NS:  # which every bound includes
+                self._left(rank, now_ns)
+            self._states[rank], self._since[rank] = what.new, now_ns
         elif isinstance(what, Exit):
             self._states.pop(rank, None)
+            self._since.pop(rank, None)
         elif isinstance(what, Signal) and what.signum in TERMINATING:
             state = self._states.get(rank)
             if state in _HEARD and rank not in self._signalled:
@@ -57,17 +61,13 @@ class BoundsHeld:
                     self._since[rank] = line.t_ns  # the bound counts from the signal (DESIGN 5)
 
     def _bound(self, rank: int) -> int | None:
-        state = self._states[rank]
-        signalled = rank in self._signalled
+        state, signalled = State(self._states[rank]), rank in self._signalled
         return bounds.state_ns(state, self._settings, self._tree, rank, signalled=signalled)
 
     def _left(self, rank: int, t_ns: int) -> None:
-        if rank not in self._states:
-            return
         bound_ns, held_ns = self._bound(rank), t_ns - self._since[rank]
         if bound_ns is not None and held_ns > bound_ns:
-            state = self._states[rank]
-            text = f"{state} of rank {rank} lasted {as_short(held_ns)}; expected at most {as_short(bound_ns)}"
+            text = f"{self._states[rank]} of rank {rank} lasted {as_short(held_ns)}; expected at most {as_short(bound_ns)}"
             self._findings.append(Finding(self.NAME, text, t_ns, rank))
 
     def finish(self) -> list[Finding]:
@@ -84,6 +84,7 @@ class HonestExit:
     """Exit 0 implies that no action failed or was cut off."""
 
     NAME = "honest-exit"
+    wants: Wants = frozenset({Ended, Exit})
 
     def __init__(self, _settings: Settings, _tree: Tree) -> None:
         self._failed: dict[int, Ended] = {}
@@ -108,23 +109,23 @@ class StartsEnd:
     """Every action that a broker started has ended, or was told as still running, before the broker exits."""
 
     NAME = "starts-end"
+    wants: Wants = frozenset({Start, Ended, Exit})
 
     def __init__(self, _settings: Settings, _tree: Tree) -> None:
-        self._open: set[tuple[int, str]] = set()
+        self._open: dict[int, set[str]] = {}
         self._findings: list[Finding] = []
 
     def see(self, line: Line) -> None:
         """One more line."""
         what, rank = line.what, line.rank
         if isinstance(what, Start):
-            self._open.add((rank, what.run))
+            self._open.setdefault(rank, set()).add(what.run)
         elif isinstance(what, Ended):
-            self._open.discard((rank, what.run))
+            self._open.get(rank, set()).discard(what.run)
         elif isinstance(what, Exit):
-            for owner, run in sorted(self._open):
-                if owner == rank:
-                    text = f"rank {rank} exited while {run} had not ended"
-                    self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
+            for run in sorted(self._open.pop(rank, ())):
+                text = f"rank {rank} exited while {run} had not ended"
+                self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
 
     def finish(self) -> list[Finding]:
         """What was found."""
@@ -132,27 +133,30 @@ class StartsEnd:
 
 
 class NothingAfterAbort:
-    """After the abort of a list none of its actions starts, essential ones apart."""
+    """After the abort of a list none of its actions starts, essential ones apart.
+
+    A list is aborted where a signal, or its timeout, is answered by a `Kill`: at the same time of the same rank.
+    """
 
     NAME = "nothing-after-abort"
+    wants: Wants = frozenset({Signal, Fired, Kill, Start})
     _ABORTS = frozenset({"cleanup-timeout", "finalize-timeout"})
 
     def __init__(self, settings: Settings, _tree: Tree) -> None:
         lists = (*settings.rc1, *settings.rc2, *settings.cleanup, *settings.rc3)
         self._essential = {action.command.text for action in lists if action.essential}
-        self._aborting = False
+        self._cause: dict[int, int] = {}  # rank → when it last had a reason to abort
         self._aborted: set[tuple[int, str]] = set()
         self._findings: list[Finding] = []
 
     def see(self, line: Line) -> None:
         """One more line."""
         what, rank = line.what, line.rank
-        if line.dir == "<":
-            timer = what.timer if isinstance(what, Fired) else ""
-            self._aborting = isinstance(what, Signal) or timer in self._ABORTS
-        elif isinstance(what, Kill) and self._aborting:
+        if isinstance(what, Signal) or (isinstance(what, Fired) and what.timer in self._ABORTS):
+            self._cause[rank] = line.t_ns
+        elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns:
             self._aborted.add((rank, what.run.partition(".")[0]))
-        elif isinstance(what, Start) and what.command.text not in self._essential:
+        elif self._aborted and isinstance(what, Start) and what.command.text not in self._essential:
             name = what.run.partition(".")[0]
             if (rank, name) in self._aborted:
                 text = f"{what.run} of rank {rank} was started after {name} was aborted"
@@ -163,10 +167,62 @@ class NothingAfterAbort:
         return self._findings
 
 
+class LeavesToRoot:
+    """A broker runs rc3 only when its connected children said goodbye, are lost or shed, or its bound ended.
+
+    A child is connected when its parent has answered it (it leaves JOIN); its own states tell when it has come to its
+    goodbye. FLUX.md 7.
+    """
+
+    NAME = "leaves-to-root"
+    wants: Wants = frozenset({Moved, Lost, Hangup, Fired})
+    _SEEN = frozenset({State.JOIN, State.CONFIG_SYNC, State.FINALIZE, State.GOODBYE, State.UNLOAD_BUILTINS, State.EXIT})
+
+    def __init__(self, _settings: Settings, tree: Tree) -> None:
+        self._tree = tree
+        self._connected: set[int] = set()  # children that their parent waits for
+        self._bound_ended: set[int] = set()
+        self._findings: list[Finding] = []
+
+    def see(self, line: Line) -> None:
+        """One more line."""
+        what, rank = line.what, line.rank
+        if isinstance(what, Moved):
+            if what.new in self._SEEN:
+                self._moved(line, what)
+        elif isinstance(what, Lost | Hangup):
+            peer = what.peer if isinstance(what, Lost) else what.neighbour
+            if self._tree.parents[peer] == rank:  # a child that is lost to its parent, or was hung up on
+                self._connected.discard(peer)
+        elif isinstance(what, Fired) and what.timer == "shutdown-timeout":
+            self._bound_ended.add(rank)
+
+    def _moved(self, line: Line, what: Moved) -> None:
+        rank = line.rank
+        match what.new:
+            case State.JOIN:  # a new life knows nobody
+                self._bound_ended.discard(rank)
+                self._connected.difference_update(self._tree.children[rank])
+            case State.CONFIG_SYNC if rank:
+                self._connected.add(rank)
+            case State.FINALIZE if self._tree.children[rank] and rank not in self._bound_ended:
+                early = [child for child in self._tree.children[rank] if child in self._connected]
+                if early:
+                    text = f"rank {rank} ran rc3 before {self._tree.describe(early)} had said goodbye"
+                    self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
+            case State.GOODBYE | State.UNLOAD_BUILTINS | State.EXIT:
+                self._connected.discard(rank)
+
+    def finish(self) -> list[Finding]:
+        """What was found."""
+        return self._findings
+
+
 class WellFormed:
     """Lines of a rank are numbered without gaps, time never goes back, and nothing follows its exit."""
 
     NAME = "well-formed"
+    wants: Wants = None
 
     def __init__(self, _settings: Settings, _tree: Tree) -> None:
         self._next: dict[int, int] = {}
@@ -197,5 +253,5 @@ class WellFormed:
 
 
 INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
-    made.NAME: made for made in (BoundsHeld, HonestExit, StartsEnd, NothingAfterAbort, WellFormed)
+    made.NAME: made for made in (BoundsHeld, HonestExit, StartsEnd, NothingAfterAbort, LeavesToRoot, WellFormed)
 }

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 ERR, INFO, DEBUG = 3, 6, 7
 
+# The kinds of record that have a text.
+TOLD: frozenset[type] = frozenset({Log, Moved, Ended, Ignored, Unreachable})
+
 EXITED = "Exited"
 LAUNCH_ERROR = "error launching process: "  # then strerror(3); FLUX.md 18
 ABORTED = "aborted after exit with rc=0"  # FLUX.md 21

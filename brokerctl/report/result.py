@@ -15,10 +15,15 @@ STORY_MAX = 10_000
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """One log entry of the story, `t_ns` after the run's first event."""
+    """One log entry of the story, `t_ns` after the run's first event.
+
+    In the story of many ranks it stands for equal ones, the last at `until_ns`, of these `ranks` (an idset).
+    """
 
     t_ns: int
     entry: Entry
+    until_ns: int = 0
+    ranks: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -43,8 +48,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario in one world. Times are nanoseconds: virtual in the simulator, real elsewhere.
 
     `stop_ns` is from the stop's first signal or request to the leader's exit, None where there was none.
-    `checks` counts the expectations and invariants that were looked at; `reason` says why it was skipped;
-    `replay` is the command that runs it again.
+    `checks` counts the expectations and invariants that were looked at, `unchecked` names invariants that were not;
+    `reason` says why it was skipped; `replay` is the command that runs it again. `size` is the number of ranks, of
+    which `unended` have neither ended nor crashed. `elapsed_ns` and, since the stop began, `stopping_ns` are real time.
     """
 
     name: str
@@ -64,3 +70,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     story: tuple[Told, ...] = ()
     untold: int = 0
     elapsed_ns: int = 0
+    stopping_ns: int = 0
+    size: int = 1
+    unended: int = 0
+    unchecked: tuple[str, ...] = ()

@@ -8,6 +8,8 @@ from brokerctl.durations import S, as_short
 from brokerctl.logs.fluxlog import ERR
 from brokerctl.report.result import Delay, Result, Told
 
+# From here on it is worth saying how long a run really took.
+MANY = 1000
 _RED, _GREEN, _YELLOW, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"passed": _GREEN, "failed": _RED, "skipped": _YELLOW}
 _WORDS = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
@@ -25,12 +27,20 @@ def printable(text: str) -> str:
 
 
 def entry(told: Told, *, colour: bool = False) -> str:
-    """One log entry with its time in seconds: `45.103 broker.err[0]: cleanup.3: …`; one line for each of its lines."""
-    head = f"{told.t_ns / S:9.3f} "
+    """One log entry with its time in seconds: `45.103 broker.err[0]: cleanup.3: …`; one line for each of its lines.
+
+    Equal ones of several ranks: `5.000-5.002 broker.info[1-255]: shutdown: run->cleanup`.
+    """
+    head, entry = f"{told.t_ns / S:9.3f} ", told.entry
+    plain = entry.plain_head()
+    if told.ranks:
+        until = f"{told.until_ns / S:.3f}"
+        head = f"{head.rstrip()}{'' if head.strip() == until else f'-{until}':<10} "
+        plain = plain.replace(f"[{entry.rank}]", f"[{told.ranks}]")
     lines = []
-    for line in told.entry.text.split("\n"):
-        text = told.entry.plain_head() + printable(line)
-        lines.append(head + (_paint(text, _RED, on=colour) if told.entry.level <= ERR else text))
+    for line in entry.text.split("\n"):
+        text = plain + printable(line)
+        lines.append(head + (_paint(text, _RED, on=colour) if entry.level <= ERR else text))
     return "\n".join(lines)
 
 
@@ -52,9 +62,14 @@ def line(result: Result, *, colour: bool = False) -> str:
 
 def ending(result: Result) -> str:
     """How the run ended: `exit code 129 45.0s after the stop began`."""
+    text = f"exit code {result.exit_code}"
+    if result.stop_ns is not None:
+        text += f", {as_short(result.stop_ns)} after the stop began"
     if result.outcome == "ended":
-        text = f"exit code {result.exit_code}"
-        return text if result.stop_ns is None else f"{text}, {as_short(result.stop_ns)} after the stop began"
+        return text + (f"; {result.unended:,} ranks are frozen for good" if result.unended else "")
+    if result.exit_code is not None and result.outcome:
+        what = "are stuck" if result.outcome == "stuck" else "had not ended at the horizon"
+        return f"{text}; {result.unended:,} other ranks {what}"
     if result.outcome == "stuck":
         return "stuck: nothing can happen any more, and the broker has not ended"
     return "not ended at the horizon" if result.outcome else "could not be run"
@@ -80,7 +95,11 @@ def verdict(result: Result, *, colour: bool = False) -> str:
         lines.append(f"  {word} {printable(_delay(delay))}")
     if result.checks:
         held = max(result.checks - len(result.failures), 0)
-        lines.append(f"  {held} of {result.checks} expectations and invariants hold")
+        unchecked = f"; not looked at: {', '.join(result.unchecked)}" if result.unchecked else ""
+        lines.append(f"  {held} of {result.checks} expectations and invariants hold{unchecked}")
+    if result.size >= MANY:
+        stop = f", {as_short(result.stopping_ns)} of it the stop" if result.stopping_ns else ""
+        lines.append(f"  {result.size:,} ranks took {as_short(result.elapsed_ns)} of real time{stop}")
     for failure in result.failures:
         rank = f" (rank {failure.rank})" if failure.rank else ""
         text = f"{failure.name}{rank}: {printable(failure.text)}"

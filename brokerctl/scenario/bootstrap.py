@@ -1,7 +1,7 @@
 """Flux's own bootstrap configuration as the instance of a scenario (flux-config-bootstrap(5), FLUX.md 110).
 
     [bootstrap]
-    hosts = [ { host = "picl[0-7]" }, { host = "picl[1,4]", parent = "picl0" }, { host = "picl[2-3]", parent = "picl1" } ]
+    hosts = [ { host = "adm,n[0-5]" }, { host = "n[1-2]", parent = "n0" }, { host = "n[4-5]", parent = "n3" } ]
 
 A host's rank is where it is named first; a later entry that names it again adds its `parent`. Without one it is a child
 of the leader. `[tbon] topo = "kary:K"` replaces all parents. Other keys and tables are Flux's business.

@@ -14,12 +14,16 @@ from brokerctl import durations
 from brokerctl.check.invariants import INVARIANTS
 from brokerctl.check.reader import Finding
 from brokerctl.errors import ScenarioError
-from brokerctl.logs.fluxlog import as_flux_log
+from brokerctl.ids import idset
+from brokerctl.logs.fluxlog import TOLD, as_flux_log
 from brokerctl.model.lifecycle import Event, State
+from brokerctl.model.tree import Tree
 from brokerctl.records import Ended, Line, Moved, Notify
 from brokerctl.scenario import moments, puppets
 from brokerctl.scenario.format import Expect, Scenario, SpanEntry
+from brokerctl.scenario.losses import Losses
 from brokerctl.scenario.moments import Moment, Watcher
+from brokerctl.scenario.sets import rank_set
 from brokerctl.scenario.stop import StopClock
 from brokerctl.worlds.contract import Outcome
 
@@ -52,12 +56,13 @@ class InOrder:
 class Expectations:
     """What a scenario expects of one run; `checks` counts the single expectations."""
 
-    def __init__(self, scenario: Scenario, hosts: Sequence[str]) -> None:
+    def __init__(self, scenario: Scenario, tree: Tree, clock: StopClock | None = None) -> None:
         self._expect = expect = scenario.file.expect
-        self._hosts = hosts
-        where, size = f"{scenario.path}: expect", len(hosts)
+        self._hosts = tree.hosts
+        where, size = f"{scenario.path}: expect", tree.size
         self._index = 0
-        self._clock = StopClock()
+        self._clock = StopClock() if clock is None else clock
+        self._losses = _losses(expect.lost, tree, f"{where}.lost")
         self._exits = {_rank(key, size, f"{where}.exits"): code for key, code in expect.exits.items()}
         self._within_ns = None if expect.within is None else puppets.finite(expect.within, f"{where}.within")
         self._transitions = {
@@ -73,29 +78,52 @@ class Expectations:
                 raise ScenarioError(f"{where}.never: {text!r} is a time; expected an event without offset")
         self._order = [_watch(text, size, f"{where}.order[{i}]") for i, text in enumerate(expect.order)]
         self._spans = [_Span(entry, size, f"{where}.spans[{i}]") for i, entry in enumerate(expect.spans)]
-        self._watchers = [*self._never, *self._order, *(w for span in self._spans for w in span.watchers)]
+        self._watchers: dict[int, list[Watcher]] = {}
+        for watcher in [*self._never, *self._order, *(w for span in self._spans for w in span.watchers)]:
+            self._watchers.setdefault(watcher.moment.rank, []).append(watcher)
         self._log = InOrder(expect.log, lambda wanted, text: wanted in text)
         self._notify = InOrder(expect.notify, lambda wanted, text: text.startswith(wanted))
+        self._logs = bool(expect.log or expect.no_log)
+        self._ranks = {0, *self._watchers, *self._moved, *(rank for rank, _run in self._actions)}
         self._unwanted: list[tuple[str, str]] = []
         for name in expect.violates:
             if name not in INVARIANTS:
                 raise ScenarioError(f"{where}.violates: no invariant {name!r}; known are {', '.join(INVARIANTS)}")
         self.checks = _count(expect)
 
+    @property
+    def wants(self) -> frozenset[type]:
+        """The kinds that the table speaks of."""
+        expect = self._expect
+        kinds = self._clock.wants.union(*(watcher.moment.wants for one in self._watchers.values() for watcher in one))
+        if expect.actions:
+            kinds |= {Ended}
+        if expect.notify:
+            kinds |= {Notify}
+        if self._losses is not None:
+            kinds |= self._losses[1].wants
+        return kinds | TOLD if self._logs else kinds
+
     def see(self, line: Line) -> None:
         """The next line of the run."""
-        what = line.what
-        self._clock.see(line)
-        for watcher in self._watchers:
+        what, rank = line.what, line.rank
+        if rank not in self._ranks and not self._logs:
+            return
+        if rank == 0:
+            self._clock.see(line)
+            if self._losses is not None:
+                self._losses[1].see(line)
+        for watcher in self._watchers.get(rank, ()):
             watcher.see(self._index, line)
         self._index += 1
-        if isinstance(what, Moved) and line.rank in self._moved:
-            self._moved[line.rank].append(f"{what.event} {what.old} {what.new}")
+        if isinstance(what, Moved):
+            if rank in self._moved:
+                self._moved[rank].append(f"{what.event} {what.old} {what.new}")
         elif isinstance(what, Ended):
-            self._ended[line.rank, what.run] = what.rc
-        elif isinstance(what, Notify) and line.rank == 0:
+            self._ended[rank, what.run] = what.rc
+        elif isinstance(what, Notify) and rank == 0:
             self._notify.see(what.text)
-        if self._expect.log or self._expect.no_log:
+        if self._logs:
             self._see_log(as_flux_log(line, self._hosts))
 
     def _see_log(self, text: str | None) -> None:
@@ -129,6 +157,9 @@ class Expectations:
             if got != code:
                 name = "expect.exit" if rank == 0 and expect.exit is not None else f"expect.exits.{rank}"
                 yield name, f"expected exit code {code}, got {'none' if got is None else got}", rank
+        if self._losses is not None and self._losses[0] != self._losses[1].lost:
+            got_text = idset(self._losses[1].lost) or "none"
+            yield "expect.lost", f"expected {idset(self._losses[0]) or 'none'} to be lost or shed, got {got_text}", 0
         if self._within_ns is not None:
             stop_ns = self._clock.stop_ns
             if stop_ns is None or stop_ns > self._within_ns:
@@ -240,6 +271,16 @@ def _moment(text: str, size: int, where: str) -> Moment:
         raise ScenarioError(f"{where}: {error}") from None
 
 
+def _losses(text: str | None, tree: Tree, where: str) -> tuple[set[int], Losses] | None:
+    """The ranks that are expected to be lost, and who finds those that are."""
+    if text is None:
+        return None
+    try:
+        return set(rank_set(text, tree.size) if text.strip() else ()), Losses(tree)
+    except ValueError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+
+
 def _rank(key: str, size: int, where: str) -> int:
     if not _RANK.fullmatch(key) or int(key) >= size:
         raise ScenarioError(f"{where}: {key!r} is no rank; expected a number less than {size}")
@@ -263,7 +304,7 @@ def _transitions(rows: list[str], where: str) -> list[str]:
 
 def _count(expect: Expect) -> int:
     """How many single things are looked at; the outcome always is."""
-    single = (expect.exit, expect.within)
+    single = (expect.exit, expect.within, expect.lost)
     rows = sum(map(len, expect.transitions.values()))
     tables = (
         expect.exits,

@@ -18,7 +18,7 @@ from brokerctl import config
 from brokerctl.errors import ConfigError, ScenarioError
 
 # More ranks than any Flux instance has had; a limit on what one file can make us build.
-SIZE_MAX = 1 << 17
+SIZE_MAX = 1 << 18
 LEAVES_MAX = 100
 
 ExitCode = Annotated[int, Meta(ge=0, le=255)]

@@ -20,11 +20,13 @@ from typing import Literal
 import msgspec
 
 from brokerctl import durations
+from brokerctl.errors import ScenarioError
 from brokerctl.model.lifecycle import State
 from brokerctl.records import Ended, Line, Moved, Start
 
 Kind = Literal["time", "state", "start", "end"]
 
+_KINDS: dict[str, type] = {"start": Start, "end": Ended}
 _STATES = frozenset(str(state) for state in State)
 _RUN = re.compile(r"(rc1|rc2|cleanup|rc3)\.(0|[1-9][0-9]{0,4})")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -50,6 +52,11 @@ class Moment(msgspec.Struct, frozen=True):
         if self.offset_ns:
             words.append(f"{'+' if self.offset_ns > 0 else '-'} {durations.as_text(abs(self.offset_ns))}")
         return " ".join(words)
+
+    @property
+    def wants(self) -> frozenset[type]:
+        """The kinds of record that it is known by; a time is known by the first line of a run."""
+        return frozenset({_KINDS.get(self.kind, Moved)})
 
     def matches(self, line: Line) -> bool:
         """Whether this line is such an event, the how-manieth whatever."""
@@ -124,6 +131,17 @@ def parse(text: str, size: int) -> Moment:
     if nth < 1:
         raise ValueError("nth counts from 1")
     return _event(text, words, rank, nth, offset_ns)
+
+
+def of_step(text: str, size: int, where: str) -> Moment:
+    """The moment of a step or a fault, which must not lie before what it speaks of; ScenarioError with `where`."""
+    try:
+        moment = parse(text, size)
+    except ValueError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if moment.offset_ns < 0:
+        raise ScenarioError(f"{where}: {text!r} can't be foreseen; expected no time before an event")
+    return moment
 
 
 def _event(text: str, words: list[str], rank: int, nth: int, offset_ns: int) -> Moment:

@@ -11,9 +11,11 @@ from typing import Any
 
 from brokerctl import config, durations
 from brokerctl.errors import ConfigError, ScenarioError
+from brokerctl.ids import idset
 from brokerctl.records import Asked, Command, Signal
-from brokerctl.scenario import moments, puppets, tree
+from brokerctl.scenario import faults, moments, puppets, tree
 from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
+from brokerctl.scenario.sets import rank_set
 from brokerctl.settings import ACTIONS_MAX, Action
 from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step
 from brokerctl.worlds.puppets import PuppetSpec
@@ -21,11 +23,14 @@ from brokerctl.worlds.puppets import PuppetSpec
 # What a broker handles (FLUX.md 33); it does not notice the others, or dies of them.
 _SIGNALS = ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2", "CONT", "PIPE")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_DEEDS = "sigterm, signal NAME, shutdown, cleanup-push PUPPET, release PUPPET or panic"
+_RANK = re.compile(r"0|[1-9][0-9]{0,8}")
+_DEEDS = "sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET or panic"
 
 
-def resolve(scenario: Scenario, policy: str | None = None, sets: Sequence[str] = ()) -> Resolved:
-    """The scenario under a policy (its own, if None) and `-S` assignments.
+def resolve(
+    scenario: Scenario, policy: str | None = None, sets: Sequence[str] = (), *, real_time: bool = False
+) -> Resolved:
+    """The scenario under a policy (its own, if None) and `-S` assignments; in `real_time`, `[live]` counts.
 
     To be called anew for every run: the triggers of its steps keep state.
     """
@@ -37,22 +42,30 @@ def resolve(scenario: Scenario, policy: str | None = None, sets: Sequence[str] =
     specs = {name: puppets.spec(name, entry, size, f"{where}: puppet.{name}") for name, entry in file.puppet.items()}
     try:
         fields: dict[str, Any] = config.attributes(file.attrs, where)
+        live = config.attributes(file.live.attrs, f"{where}: live")
     except ConfigError as error:
         raise ScenarioError(str(error)) from None
+    if real_time:
+        fields.update(live)
     for name, entries in _lists(scenario):
         if len(entries) > ACTIONS_MAX:
             raise ScenarioError(f"{where}: {name}: {len(entries)} actions; expected at most {ACTIONS_MAX}")
-        fields[name] = tuple(_action(entry, specs, f"{where}: {name}[{index}]") for index, entry in enumerate(entries))
+        fields[name] = tuple(
+            _action(entry, specs, size, f"{where}: {name}[{index}]") for index, entry in enumerate(entries)
+        )
     # What the command line says is not the file's fault: a ConfigError of these two stays one.
     fields.update(config.assignments(sets))
     settings = config.with_fields(policy or file.policy, fields)
-    steps = tuple(_step(entry, index, specs, size, f"{where}: step[{index}]") for index, entry in enumerate(file.step))
+    topology = tree.topology(file.instance, f"{where}: instance")
+    steps = [_step(entry, index, specs, size, f"{where}: step[{index}]") for index, entry in enumerate(file.step)]
+    for index, fault in enumerate(file.fault):
+        steps.append(faults.step(fault, index, topology, file.seed, f"{where}: fault[{index}]"))
     return Resolved(
         name=scenario.name,
         settings=settings,
-        topology=tree.topology(file.instance, f"{where}: instance"),
+        topology=topology,
         puppets=specs,
-        steps=steps,
+        steps=tuple(steps),
         seed=file.seed,
         needs=_needs(size, specs, steps),
     )
@@ -69,13 +82,19 @@ def _lists(scenario: Scenario) -> list[tuple[str, list[ActionEntry]]]:
     return [("rc1", file.rc1), ("rc2", rc2), ("cleanup", file.cleanup), ("rc3", file.rc3)]
 
 
-def _action(entry: ActionEntry, specs: dict[str, PuppetSpec], where: str) -> Action:
+def _action(entry: ActionEntry, specs: dict[str, PuppetSpec], size: int, where: str) -> Action:
     spec = _puppet(entry.puppet, specs, f"{where}.puppet")
     try:
         timeout_ns = None if entry.timeout is None else durations.parse(entry.timeout)
     except ValueError as error:
         raise ScenarioError(f"{where}.timeout: {error}") from None
-    return Action(Command(spec.command, puppet=spec.name), timeout_ns, entry.essential)
+    ranks = entry.ranks.strip()
+    if ranks not in {"", "all"}:
+        try:
+            ranks = idset(rank_set(ranks, size))
+        except ValueError as error:
+            raise ScenarioError(f"{where}.ranks: {error}, or all") from None
+    return Action(Command(spec.command, puppet=spec.name), timeout_ns, entry.essential, ranks)
 
 
 def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
@@ -89,16 +108,13 @@ def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
 
 
 def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str) -> Step:
-    try:
-        moment = moments.parse(entry.at, size)
-    except ValueError as error:
-        raise ScenarioError(f"{where}.at: {error}") from None
-    if moment.offset_ns < 0:
-        raise ScenarioError(f"{where}.at: {entry.at!r} can't be foreseen; expected no time before an event")
+    moment = moments.of_step(entry.at, size, f"{where}.at")
     if entry.rank >= size:
         raise ScenarioError(f"{where}.rank: {entry.rank} is out of range; expected less than {size}")
     # Each request has a reply of its own; 0 would ask for no answer, and a refusal could not be seen.
     deed = _deed(entry.do, entry.rank, index + 1, specs, f"{where}.do")
+    if entry.do.split()[:1] == ["disconnect"] and int(entry.do.split()[1]) >= size:
+        raise ScenarioError(f"{where}.do: rank {entry.do.split()[1]} is out of range; expected less than {size}")
     return Step(moment.trigger(), deed, entry.at)
 
 
@@ -108,10 +124,10 @@ def _deed(text: str, rank: int, reply: int, specs: dict[str, PuppetSpec], where:
             return Deliver(rank, Signal(config.signal_number("TERM")))
         case ["signal", name]:
             return Deliver(rank, Signal(_signal(name, where)))
-        case ["shutdown"]:
-            return Deliver(rank, Asked("shutdown", reply))
-        case ["panic"]:
-            return Deliver(rank, Asked("panic", reply))
+        case ["shutdown" | "panic" as what]:
+            return Deliver(rank, Asked(what, reply))
+        case ["disconnect", number] if _RANK.fullmatch(number):
+            return Deliver(rank, Asked("disconnect", reply, (number,)))
         case ["cleanup-push", name]:
             spec = _puppet(name, specs, where)
             return Deliver(rank, Asked("cleanup-push", reply, (spec.command,), spec.command, spec.name))
@@ -127,7 +143,7 @@ def _signal(name: str, where: str) -> int:
     return config.signal_number(word)
 
 
-def _needs(size: int, specs: dict[str, PuppetSpec], steps: tuple[Step, ...]) -> frozenset[Capability]:
+def _needs(size: int, specs: dict[str, PuppetSpec], steps: list[Step]) -> frozenset[Capability]:
     needs: set[Capability] = set()
     if size > 1:
         needs.add("ranks")

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from brokerctl.check.invariants import INVARIANTS
+from brokerctl.check.invariants import INVARIANTS, BoundsHeld
+from brokerctl.check.reader import Dispatch, See, Wants
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
 from brokerctl.errors import BrokerctlError, UsageError
-from brokerctl.logs import fluxlog
 from brokerctl.model.tree import Tree
 from brokerctl.records import Line
-from brokerctl.report.result import STORY_MAX, Delay, Failure, Result, Told
+from brokerctl.report.result import Delay, Failure, Result, Told
 from brokerctl.scenario import expect
 from brokerctl.scenario.expect import Expectations
 from brokerctl.scenario.format import Scenario, one_line
 from brokerctl.scenario.resolve import horizon_ns, resolve
 from brokerctl.scenario.stop import StopClock
-from brokerctl.worlds.contract import Resolved, World
+from brokerctl.scenario.story import Story
+from brokerctl.worlds.contract import Fault, FaultKind, Outcome, Resolved, World
 
 WORLDS = ("sim", "live")
 # Nobody waits longer for a real run that hangs; virtual time costs nothing.
 LIVE_HORIZON_NS = 1 * MINUTE
+# More ranks than this, and no reader may ask for every line.
+EVERY_LINE_MAX = 1000
 # Who held a stop up: the longest few, and not who took no time that anybody would notice.
 DELAYS_MAX = 3
 DELAY_MIN_NS = 10 * MS
@@ -50,30 +52,8 @@ def prepare(scenario: Scenario, policy: str | None = None, sets: Sequence[str] =
     with one_line():
         resolved = resolve(scenario, policy, sets)
         horizon_ns(scenario)
-        Expectations(scenario, resolved.topology.hosts)
+        Expectations(scenario, Tree(resolved.topology))
     return resolved
-
-
-class _Story:
-    """Keeps the end of a run's log, and hands on each entry."""
-
-    def __init__(self, hosts: Sequence[str], tell: Callable[[Told], None] | None) -> None:
-        self._hosts = hosts
-        self._tell = tell
-        self._begun_ns: int | None = None
-        self.told: deque[Told] = deque(maxlen=STORY_MAX)
-        self.count = 0
-
-    def see(self, line: Line) -> None:
-        if self._begun_ns is None:
-            self._begun_ns = line.t_ns
-        entry = fluxlog.entry(line, self._hosts)
-        if entry is not None and entry.level <= fluxlog.INFO:
-            told = Told(line.t_ns - self._begun_ns, entry)
-            self.told.append(told)
-            self.count += 1
-            if self._tell is not None:
-                self._tell(told)
 
 
 def run(
@@ -86,57 +66,106 @@ def run(
     sink: Callable[[Line], None] | None = None,
 ) -> Result:
     """Run a scenario in a world. `tell` gets each log entry and `sink` each line, as they come."""
-    resolved = resolve(scenario, policy, sets)
     where = world(world_name)
-    result = _planned(scenario, world_name, policy, sets)
+    real_time = "virtual-time" not in where.capabilities
+    resolved = resolve(scenario, policy, sets, real_time=real_time)
+    result = _planned(scenario, world_name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
         return msgspec.structs.replace(result, status="skipped", reason=reason)
-    expectations = Expectations(scenario, resolved.topology.hosts)
-    tree = Tree(resolved.topology)
-    rules = [make(resolved.settings, tree) for make in INVARIANTS.values()]
-    waits, clock, story = Waits(), StopClock(), _Story(resolved.topology.hosts, tell)
-    readers: list[Callable[[Line], None]] = [
-        expectations.see,
-        waits.see,
-        clock.see,
-        story.see,
-        *(rule.see for rule in rules),
-    ]
-    if sink is not None:
-        readers.append(sink)
-
-    def see(line: Line) -> None:
-        for reader in readers:
-            reader(line)
-
+    readers = _Readers(scenario, resolved, tell, sink, all_lines=real_time or sink is not None)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
     try:
-        outcome = where.run(resolved, see, limit_ns if world_name == "sim" else min(limit_ns, LIVE_HORIZON_NS))
+        outcome = where.run(
+            resolved,
+            readers.dispatch.see,
+            min(limit_ns, LIVE_HORIZON_NS) if real_time else limit_ns,
+            readers.dispatch.wants,
+        )
     except BrokerctlError as error:
         # The world itself could not go on: nothing was shown about the scenario, and that is no pass.
+        readers.story.finish()
         return msgspec.structs.replace(
-            result, status="failed", failures=(Failure("world", str(error)),), story=tuple(story.told)
+            result, status="failed", failures=(Failure("world", str(error)),), story=tuple(readers.story.told)
         )
-    broken = expectations.findings(outcome)
-    broken += expect.judge(scenario.file.expect.violates, [one for rule in rules for one in rule.finish()])
-    begin_ns = clock.begun_ns or 0
-    return msgspec.structs.replace(
-        result,
-        status="failed" if broken else "passed",
-        outcome=outcome.kind,
-        exit_code=outcome.exits.get(0),
-        stop_ns=clock.stop_ns,
-        checks=expectations.checks + len(rules),
-        failures=tuple(Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in broken),
-        delays=tuple(_delays(waits, clock)),
-        story=tuple(story.told),
-        untold=story.count - len(story.told),
-        elapsed_ns=time.monotonic_ns() - begun_ns,
-    )
+    ended_ns = time.monotonic_ns()
+    result = readers.judged(result, outcome)
+    stopping_ns = ended_ns - readers.stopped_ns if readers.stopped_ns else 0
+    return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns)
 
 
-def _planned(scenario: Scenario, world_name: str, policy: str | None, sets: Sequence[str]) -> Result:
+class _Readers:
+    """All that look at one run: its expectations, the invariants, who waits for whom, the story."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        resolved: Resolved,
+        tell: Callable[[Told], None] | None,
+        sink: Callable[[Line], None] | None,
+        *,
+        all_lines: bool,
+    ) -> None:
+        tree = Tree(resolved.topology)
+        self.stopped_ns = 0  # real time
+        self._violates = scenario.file.expect.violates
+        self._clock = StopClock(self._stopped)
+        self._expectations = Expectations(scenario, tree, self._clock)
+        rules = [make(resolved.settings, tree) for make in INVARIANTS.values()]
+        # Rules about every single line would make the world write them all: too dear for so many ranks.
+        self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
+        self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
+        self._waits = Waits()
+        self._crashed = _ranks_of(resolved, "crash")
+        self._hurt = self._crashed | _ranks_of(resolved, "freeze")
+        self.story = Story(tree.hosts, tell)
+        readers: list[tuple[Wants, See]] = [
+            (self._expectations.wants, self._expectations.see),
+            (self._waits.wants, self._waits.see),
+            (self.story.wants, self.story.see),
+            *((rule.wants, rule.see) for rule in self._rules),
+        ]
+        if sink is not None:
+            readers.append((None, sink))
+        self.dispatch = Dispatch(readers)
+
+    def _stopped(self) -> None:
+        self.stopped_ns = time.monotonic_ns()
+
+    def judged(self, result: Result, outcome: Outcome) -> Result:
+        """The result of a run that came to its end."""
+        self.story.finish()
+        clock, told = self._clock, self.story.told
+        # Who was killed or stopped from outside keeps no bound; those that wait for it must.
+        found = [one for rule in self._rules for one in rule.finish()]
+        found = [one for one in found if one.name != BoundsHeld.NAME or one.rank not in self._hurt]
+        broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
+        begin_ns = clock.begun_ns or 0
+        return msgspec.structs.replace(
+            result,
+            status="failed" if broken else "passed",
+            outcome=outcome.kind,
+            exit_code=outcome.exits.get(0),
+            stop_ns=clock.stop_ns,
+            checks=self._expectations.checks + len(self._rules),
+            unchecked=self._unchecked,
+            failures=tuple(Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in broken),
+            delays=tuple(_delays(self._waits)),
+            story=tuple(told),
+            untold=self.story.count - len(told),
+            unended=result.size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),
+        )
+
+
+def _ranks_of(resolved: Resolved, kind: FaultKind) -> frozenset[int]:
+    """The ranks that the scenario's faults of that kind name."""
+    faults = [step.deed for step in resolved.steps if isinstance(step.deed, Fault)]
+    return frozenset(rank for fault in faults if fault.kind == kind for rank in fault.ranks)
+
+
+def _planned(
+    scenario: Scenario, world_name: str, policy: str | None, sets: Sequence[str], resolved: Resolved
+) -> Result:
     return Result(
         name=scenario.name,
         path=str(scenario.path),
@@ -144,6 +173,7 @@ def _planned(scenario: Scenario, world_name: str, policy: str | None, sets: Sequ
         world=world_name,
         policy=policy or scenario.file.policy,
         replay=replay_command(scenario, world_name, policy, sets),
+        size=len(resolved.topology.parents),
     )
 
 
@@ -167,16 +197,13 @@ def replay_command(scenario: Scenario, world_name: str, policy: str | None = Non
     return shlex.join(words)
 
 
-def _delays(waits: Waits, clock: StopClock) -> list[Delay]:
-    """What held up the stop: what is not over yet, then the longest, which is no longer than the stop itself."""
+def _delays(waits: Waits) -> list[Delay]:
+    """What held up the stop: what is not over yet, then the longest."""
     delays = []
     for one in waits.culprits():
         action = not one.who.startswith("rank ")
-        if one.ended and not action and one.on.endswith(" to stop"):
-            continue  # it waited for the stop
-        held_ns = one.held_ns if clock.stop_ns is None else min(one.held_ns, clock.stop_ns)
-        if held_ns >= DELAY_MIN_NS or not one.ended:
+        if one.held_ns >= DELAY_MIN_NS or not one.ended:
             who = f"{one.who}: {one.on}" if action else f"{one.who} (waits for {one.on})"
             rank = f"rank {one.rank} " if action and one.rank else ""
-            delays.append(Delay(rank + who, held_ns, over=one.ended, how=f"rc={one.rc}" if one.rc else ""))
+            delays.append(Delay(rank + who, one.held_ns, over=one.ended, how=f"rc={one.rc}" if one.rc else ""))
     return delays[:DELAYS_MAX]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from brokerctl.model.lifecycle import STOPPING
 from brokerctl.model.signals import TERMINATING
 from brokerctl.records import Answer, Asked, Exit, Line, Moved, Signal
@@ -11,10 +13,13 @@ class StopClock:
     """Reads lines; times stay None until they are known.
 
     A stop begins with the leader's first terminating signal or granted request; one that nobody asked for
-    (rc2 came to its end, rc1 failed) begins when the leader leaves for CLEANUP or SHUTDOWN.
+    (rc2 came to its end, rc1 failed) begins when the leader leaves for CLEANUP or SHUTDOWN. `on_stop` is called then.
     """
 
-    def __init__(self) -> None:
+    wants: frozenset[type] = frozenset({Signal, Moved, Asked, Answer, Exit})
+
+    def __init__(self, on_stop: Callable[[], None] | None = None) -> None:
+        self._on_stop = on_stop
         self.begun_ns: int | None = None  # the run's first event
         self.stopped_ns: int | None = None
         self.exit_ns: int | None = None
@@ -34,11 +39,16 @@ class StopClock:
         elif (isinstance(what, Signal) and what.signum in TERMINATING) or (
             isinstance(what, Moved) and what.new in STOPPING
         ):
-            self.stopped_ns = line.t_ns
+            self._stopped(line.t_ns)
         elif isinstance(what, Asked) and what.what == "shutdown":
             self._asked[what.reply] = line.t_ns
         elif isinstance(what, Answer) and what.reply in self._asked and "error" not in what.body:
-            self.stopped_ns = self._asked[what.reply]
+            self._stopped(self._asked[what.reply])
+
+    def _stopped(self, t_ns: int) -> None:
+        self.stopped_ns = t_ns
+        if self._on_stop is not None:
+            self._on_stop()
 
     @property
     def stop_ns(self) -> int | None:

@@ -84,9 +84,9 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended.
 
-    `ended`: every rank's broker has exited, or crashed. `stuck`: nothing is pending any more, and nothing can happen.
-    `horizon`: the time was up. `exits` has the codes of the brokers that did exit; `undone` the texts of steps that
-    never came.
+    `ended`: every rank's broker has exited, or crashed; followers that are frozen for good count as that. `stuck`:
+    nothing is pending any more, and nothing can happen. `horizon`: the time was up. `exits` has the codes of the
+    brokers that did exit; `undone` the texts of steps that never came.
     """
 
     kind: Literal["ended", "stuck", "horizon"]

@@ -10,6 +10,9 @@ from brokerctl.kernel.scope import Family
 from brokerctl.kernel.spawn import spawn
 from tests.kernel.conftest import status_of, wait_for
 
+# Python 3.12 warns of forks beside threads; the test runner may have some.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
 COOKIE = "scope-test:run"
 TRAP = "trap '' HUP TERM; "
 

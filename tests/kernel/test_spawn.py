@@ -3,7 +3,9 @@ import fcntl
 import os
 import signal
 import sys
+import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ import pytest
 from brokerctl.kernel import spawn as spawn_module
 from brokerctl.kernel.spawn import spawn
 from tests.kernel.conftest import PATIENCE_S, run, status_of, wait_for
+
+# Python 3.12 warns of forks beside threads; the test runner may have some.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 SH = "/bin/sh"
 
@@ -197,3 +202,16 @@ def test_nobody_waits_long_for_an_exec_that_hangs(monkeypatch):
     wait_for(lambda: os.waitid(os.P_PIDFD, child.pidfd, os.WSTOPPED | os.WNOHANG), "stop")
     os.kill(child.pid, signal.SIGCONT)
     assert status_of(child) == spawn_module.NOT_FOUND << 8
+
+
+def test_threads_beside_it_are_no_reason_to_warn():
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert run(["true"]) == (0, b"")
+    finally:
+        done.set()
+        thread.join()

@@ -37,7 +37,8 @@ def resolved(tmp_path):
         ("size = 5\ntopology = 'kary:3'", (-1, 0, 0, 0, 1)),
         ("size = 4\ntopology = 'kary:1'", (-1, 0, 1, 2)),
         ("size = 4\ntopology = 'flat'", (-1, 0, 0, 0)),
-        ("size = 4\ntopology = 'custom'\nparents = [-1, 3, 0, 0]", (-1, 3, 0, 0)),
+        ("size = 4\ntopology = 'custom'\nparents = [-1, 0, 1, 1]", (-1, 0, 1, 1)),
+        ("size = 4\nhosts = 'n[0-3]'\ntopology = 'custom'\nparents = ['', 'n0', 'n1', 'n0']", (-1, 0, 1, 0)),
     ],
 )
 def test_a_topology_gives_each_rank_its_parent(resolved, instance, parents):

@@ -72,10 +72,10 @@ def parse_request(data: bytes) -> Request:
     try:
         version = _decode_version(data).brokerctl
         if version is not None and version != VERSION:
-            raise ControlError(f"version {str(version)[:20]}; expected {VERSION}")
+            raise ControlError(f"version {_shown(str(version), 20)}; expected {VERSION}")
         request = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ControlError(f"no request: {str(error)[:200]}") from None
+        raise ControlError(f"no request: {_shown(str(error), 200)}") from None
     pushes = request.ask == "cleanup-push"
     if pushes != bool(request.words):
         has = "without" if pushes else "with"
@@ -85,6 +85,11 @@ def parse_request(data: bytes) -> Request:
     if any("\0" in word for word in request.words):
         raise ControlError("a word has a NUL byte; no command can")
     return request
+
+
+def _shown(text: str, limit: int) -> str:
+    """A client's own words, fit for a line on somebody's terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text[:limit])
 
 
 class Client:

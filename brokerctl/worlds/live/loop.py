@@ -23,6 +23,8 @@ Callback = Callable[[], None]
 
 # Waking up for nothing once an hour does no harm, and keeps any deadline within what select(2) takes.
 _WAIT_MAX_S = 3600.0
+# FD_SETSIZE of select(2): a higher descriptor, which only a leaking parent could bring about, costs a millisecond.
+_SELECTABLE = 1024
 # Cancelled timers stay in the heap until they are due; more than this, and more than half, are swept out.
 _STALE_MAX = 64
 
@@ -138,10 +140,7 @@ class Loop:
         self._call(_nothing)  # take in what was posted before
         while not self._stopped:
             self.turn_ended()
-            wait_s = self._wait_s()
-            if wait_s > 0:
-                select.select((self._selector,), (), (), wait_s)
-            ready = self._selector.select(0)
+            ready = self._wait(self._wait_s())
             self._take_signals()
             for key, events in ready:
                 if self._stopped:
@@ -152,6 +151,13 @@ class Loop:
             self._fire_due()
         self.turn_ended()
 
+    def _wait(self, wait_s: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, now or within this time. epoll_wait(2) knows only whole milliseconds, so select(2) waits."""
+        if wait_s > 0 and self._selector.fileno() < _SELECTABLE:
+            select.select((self._selector,), (), (), wait_s)
+            wait_s = 0
+        return self._selector.select(wait_s)
+
     def _wait_s(self) -> float:
         if self._signals:
             return 0
@@ -160,7 +166,6 @@ class Loop:
             self._stale = max(0, self._stale - 1)
         if not self._heap:
             return _WAIT_MAX_S
-        # epoll_wait(2) knows only whole milliseconds, so the waiting is done by select(2), on the epoll descriptor.
         return min(_WAIT_MAX_S, max(0, self._heap[0][0] - time.monotonic_ns()) / 1e9)
 
     def _take_signals(self) -> None:

@@ -95,7 +95,7 @@ class _Life:
         while len(self._exits) + len(self._crashed) < self._tree.size:
             entry = agenda.next()
             if entry is None:
-                return self._outcome("stuck")
+                return self._outcome("ended" if self._only_frozen() else "stuck")
             if agenda.now_ns > self._horizon_ns:
                 agenda.now_ns = self._horizon_ns
                 return self._outcome("horizon")
@@ -109,6 +109,11 @@ class _Life:
             else:
                 item()
         return self._outcome("ended")
+
+    def _only_frozen(self) -> bool:
+        """The leader has ended, and who has not is frozen for good: it will never do anything more."""
+        alive = [rank for rank in range(self._tree.size) if self._lives(rank)]
+        return 0 not in alive and all(map(self._agenda.is_frozen, alive))
 
     def _outcome(self, kind: Literal["ended", "stuck", "horizon"]) -> Outcome:
         undone = tuple(step.text for step in self._steps)
@@ -126,14 +131,15 @@ class _Life:
         now_ns, wants, carry, number = self._agenda.now_ns, self._wants, self._carry, self._numbers[rank]
         effects: list[Effect] = []
         all_wanted = wants is None or bool(self._waiting)
+        tell = self._tell if self._waiting else self._sink
         if all_wanted or type(event) in wants:  # type: ignore[operator]
-            self._tell(Line(now_ns, rank, number, "<", event))  # type: ignore[arg-type]
+            tell(Line(now_ns, rank, number, "<", event))  # type: ignore[arg-type]
         self._nodes[rank].handle(now_ns, event, effects)
         for effect in effects:
             number += 1
             kind = type(effect)
             if all_wanted or kind in wants:  # type: ignore[operator]
-                self._tell(Line(now_ns, rank, number, ">", effect))  # type: ignore[arg-type]
+                tell(Line(now_ns, rank, number, ">", effect))  # type: ignore[arg-type]
             do = carry.get(kind)
             if do is not None:
                 do(rank, effect)

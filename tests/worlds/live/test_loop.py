@@ -7,6 +7,9 @@ import pytest
 
 from brokerctl.worlds.live.loop import READ, WRITE, Loop
 
+# Python 3.12 warns of forks beside threads; the test runner may have some.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
 MS = 1_000_000
 PATIENCE_NS = 20_000 * MS
 
