@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from brokerctl.check.invariants import INVARIANTS, BoundsHeld
-from brokerctl.check.reader import Dispatch, See, Wants
+from brokerctl.check.invariants import INVARIANTS, BoundsHeld, LeavesToRoot
+from brokerctl.check.reader import Dispatch, See, Wants, Watch
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
 from brokerctl.errors import BrokerctlError, UsageError
@@ -32,6 +32,7 @@ EVERY_LINE_MAX = 1000
 # Who held a stop up: the longest few, and not who took no time that anybody would notice.
 DELAYS_MAX = 3
 DELAY_MIN_NS = 10 * MS
+_EXCUSED = frozenset({BoundsHeld.NAME, LeavesToRoot.NAME})
 
 
 def world(name: str) -> World:
@@ -64,15 +65,16 @@ def run(
     sets: Sequence[str] = (),
     tell: Callable[[Told], None] | None = None,
     sink: Callable[[Line], None] | None = None,
+    watch: Watch | None = None,
 ) -> Result:
-    """Run a scenario in a world. `tell` gets each log entry and `sink` each line, as they come."""
+    """Run a scenario in a world. `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come."""
     where = world(world_name)
     real_time = "virtual-time" not in where.capabilities
     resolved = resolve(scenario, policy, sets, real_time=real_time)
     result = _planned(scenario, world_name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
         return msgspec.structs.replace(result, status="skipped", reason=reason)
-    readers = _Readers(scenario, resolved, tell, sink, all_lines=real_time or sink is not None)
+    readers = _Readers(scenario, resolved, tell, sink, watch, all_lines=real_time or sink is not None)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
     try:
@@ -103,6 +105,7 @@ class _Readers:
         resolved: Resolved,
         tell: Callable[[Told], None] | None,
         sink: Callable[[Line], None] | None,
+        watch: Watch | None,
         *,
         all_lines: bool,
     ) -> None:
@@ -125,6 +128,8 @@ class _Readers:
             (self.story.wants, self.story.see),
             *((rule.wants, rule.see) for rule in self._rules),
         ]
+        if watch is not None:
+            readers.append((watch.wants, watch.see))
         if sink is not None:
             readers.append((None, sink))
         self.dispatch = Dispatch(readers)
@@ -136,9 +141,9 @@ class _Readers:
         """The result of a run that came to its end."""
         self.story.finish()
         clock, told = self._clock, self.story.told
-        # Who was killed or stopped from outside keeps no bound; those that wait for it must.
+        # Who was killed or stopped from outside keeps no bound and no order; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
-        found = [one for one in found if one.name != BoundsHeld.NAME or one.rank not in self._hurt]
+        found = [one for one in found if one.name not in _EXCUSED or one.rank not in self._hurt]
         broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
         begin_ns = clock.begun_ns or 0
         return msgspec.structs.replace(

@@ -49,9 +49,7 @@ class Run:
 
     __slots__ = ("cap", "family", "holds_terminal", "name", "seen_empty", "streams", "watched")
 
-    def __init__(
-        self, name: str, family: Family, streams: list[Stream], cap: Cap, *, holds_terminal: bool
-    ) -> None:
+    def __init__(self, name: str, family: Family, streams: list[Stream], cap: Cap, *, holds_terminal: bool) -> None:
         self.name = name
         self.cap = cap
         self.family = family
@@ -80,8 +78,11 @@ class Runs:
         environment: Mapping[str, str],
         *,
         adopts: bool,
+        rank: int = 0,
     ) -> None:
         self._loop = loop
+        # Brokers of one tree may share a cgroup, and their runs have the same names.
+        self._prefix = f"{rank}." if rank else ""
         self._post = post
         self._cookie = cookie
         self._environment = environment
@@ -112,8 +113,8 @@ class Runs:
             self._loop.watch(stream.fd, READ, partial(self._readable, run, stream))
 
     def _start(self, name: str, command: Command) -> Run:
-        group = Cgroup.make(self._cgroup, name) if self._cgroup is not None else None
-        terminal = _terminal() if command.inherit else None
+        group = Cgroup.make(self._cgroup, self._prefix + name) if self._cgroup is not None else None
+        terminal = own_terminal() if command.inherit else None
         pipes: list[tuple[int, int]] = []
         try:
             while len(pipes) < len(STREAMS) and not command.inherit:
@@ -135,7 +136,7 @@ class Runs:
             if group is not None:
                 group.remove()
             if terminal is not None:
-                _take_terminal()
+                take_terminal()
             raise
         finally:
             for _, writer in pipes:
@@ -240,7 +241,7 @@ class Runs:
         run.family.pidfd = None
         del self._by_pid[run.family.pid]
         if run.holds_terminal:
-            _take_terminal()
+            take_terminal()
         if self._runs.get(run.name) is run:
             self._post(Exited(run.name, status))
         self._look()
@@ -343,7 +344,7 @@ class Runs:
                 os.close(run.family.pidfd)
                 run.family.pidfd = None
             if run.holds_terminal:
-                _take_terminal()
+                take_terminal()
             self._forget(run)
         self._runs.clear()
         self._by_pid.clear()
@@ -354,7 +355,7 @@ class Runs:
             reap.collect(pid)
 
 
-def _terminal() -> int | None:
+def own_terminal() -> int | None:
     """Our stdin, if it is the terminal whose foreground we are: an inheriting run gets it."""
     try:
         return 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
@@ -362,7 +363,7 @@ def _terminal() -> int | None:
         return None
 
 
-def _take_terminal() -> None:
+def take_terminal() -> None:
     """Take the foreground back; without SIGTTOU blocked that would stop us."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:

@@ -41,7 +41,9 @@ class SimWorld:
     """The world of virtual time."""
 
     name = "sim"
-    capabilities: frozenset[Capability] = frozenset({"virtual-time", "ranks", "uninterruptible", "panic"})
+    capabilities: frozenset[Capability] = frozenset(
+        {"virtual-time", "ranks", "uninterruptible", "panic", "half-open", "slow-links", "restart"}
+    )
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, to quiescence, or to the horizon."""
@@ -74,6 +76,7 @@ class _Life:
         self._replies = 0
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
+        self._torpid: set[int] = set()  # told as silent to their parents
         self._carry: dict[type[Effect], Callable[[int, Any], None]] = {
             Arm: self._arm,
             Cancel: self._cancel,
@@ -169,7 +172,10 @@ class _Life:
 
     def _hangup(self, rank: int, order: Hangup) -> None:
         # The other end was told by the message before; where that got lost, it is silence that tells.
-        self._links.learn(rank, self._links.between(rank, order.neighbour))
+        links, link = self._links, self._links.between(rank, order.neighbour)
+        if links.delay_ns(link) is not None:
+            links.child_knows.add(link)
+        links.learn(rank, link)
 
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
@@ -271,14 +277,16 @@ class _Life:
 
             def torpid() -> None:
                 if agenda.is_frozen(rank) and rank not in links.closed:
+                    self._torpid.add(rank)
                     self._deliver(links.parents[rank], Torpid(rank, torpid_ns))
 
             agenda.push(torpid_ns, links.parents[rank], torpid, work=False)
 
     def _thaw(self, rank: int) -> None:
         self._agenda.thaw(rank)
-        if rank and rank not in self._links.closed:
+        if rank in self._torpid and rank not in self._links.closed:
             self._agenda.push(0, self._links.parents[rank], Responsive(rank), work=False)
+        self._torpid.discard(rank)
 
     def _restart(self, rank: int) -> None:
         """A new life on that rank: children of the old one are heard within a heartbeat, and must start anew."""
