@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # looking takes long, it never takes more than a tenth of the time.
 POLL_NS = 50_000_000
 POLL_SHARE = 10
+# How long after its process group the rest of a run is signalled: time for those who die of it to get a processor.
+ELSEWHERE_NS = 2_000_000
 STREAMS: tuple[Name, Name] = ("out", "err")
 # Dead children taken in at once; the rest wait for the next turn, after timers and signals had theirs.
 REAP_MAX = 256
@@ -165,13 +167,21 @@ class Runs:
         if run is None:
             self._post(KillFailed(name, signum, errno.ESRCH))
             return
-        failed = run.family.kill(signum, scope)
+        failed = 0
+        if scope == "all" and run.family.kill_at_once(signum):
+            self._loop.after(ELSEWHERE_NS, lambda: self._kill_elsewhere(run, signum))
+        else:
+            failed = run.family.kill(signum, scope)
         if failed:
             self._post(KillFailed(name, signum, failed))
         if scope == "all":
             run.watched = True
             self._next_look_ns = 0
             self._look_soon(0 if failed else POLL_NS)
+
+    def _kill_elsewhere(self, run: Run, signum: int) -> None:
+        if run.watched:
+            run.family.kill_elsewhere(signum)
 
     def close_output(self, name: str) -> None:
         """Wait no longer for the end of a run's output; who held it is named."""
