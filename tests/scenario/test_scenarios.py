@@ -10,7 +10,7 @@ from brokerctl import trace
 from brokerctl.check import replay
 from brokerctl.model.node import Node
 from brokerctl.model.tree import Tree
-from brokerctl.records import Start
+from brokerctl.records import Exec, Received, Send, Start
 from brokerctl.report import text
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario import runner
@@ -47,19 +47,25 @@ def test_a_scenario_tells_the_same_with_real_processes(scenario):
     assert replayed(runner.prepare(scenario, sets=sets), live) is None
 
 
+def declared(what):
+    """A record with the puppet as the scenario declares it, not as the live world acts it out."""
+    if isinstance(what, Start) and what.command.puppet:
+        return msgspec.structs.replace(what, command=msgspec.structs.replace(what.command, argv=()))
+    if isinstance(what, Send | Received) and isinstance(what.message, Exec):
+        message = msgspec.structs.replace(what.message, command=msgspec.structs.replace(what.message.command, argv=()))
+        return msgspec.structs.replace(what, message=message)
+    return what
+
+
 def replayed(resolved, live):
     """The first line of a live trace where a fresh model differs. What acts a puppet out is the live world's own."""
     settings = resolved.settings
     lines = []
     for line in live:
-        if isinstance(line.what, Start):
-            command = line.what.command
-            if command.puppet:
-                start = Start(line.what.run, msgspec.structs.replace(command, argv=()))
-                line = msgspec.structs.replace(line, what=start)  # noqa: PLW2901
-            else:
-                settings = msgspec.structs.replace(settings, shell=command.argv[0])
-        lines.append(line)
+        what = line.what
+        if isinstance(what, Start) and not what.command.puppet:
+            settings = msgspec.structs.replace(settings, shell=what.command.argv[0])
+        lines.append(msgspec.structs.replace(line, what=declared(what)))
     return replay.first_difference(trace.header(settings, resolved.topology), lines)
 
 
