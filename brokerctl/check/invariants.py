@@ -93,7 +93,7 @@ class HonestExit:
     def see(self, line: Line) -> None:
         """One more line."""
         what, rank = line.what, line.rank
-        if isinstance(what, Ended) and what.rc:
+        if isinstance(what, Ended) and what.rc and not what.run.startswith("job."):
             self._failed.setdefault(rank, what)
         elif isinstance(what, Exit) and what.code == 0 and rank in self._failed:
             failed = self._failed[rank]

@@ -30,8 +30,10 @@ from brokerctl.records import (
     Offline,
     Online,
     Results,
+    Said,
     Send,
     Shed,
+    ShellFailed,
     StateIs,
 )
 
@@ -110,8 +112,14 @@ class Overlay:
             return
         node.log("broker", INFO, f"online: {node.tree.hostlist(ranks)} (ranks {idset(ranks)})")
         quorum = node.settings.quorum
+        if node.jobs is not None:
+            node.jobs.online(ranks)
         if len(ranks) >= (node.tree.size if quorum is None else quorum):
             node.broker.quorum_full()
+
+    def online(self) -> set[int]:
+        """The ranks that the leader has heard of as online, and that are not gone."""
+        return self._online - self._gone
 
     def missing(self) -> list[int]:
         """The ranks that the leader has not heard of as online."""
@@ -173,6 +181,7 @@ class Overlay:
         node = self._node
         self._send(peer, GoodbyeOk())
         node.emit(Hangup(peer))
+        self.peers.discard(peer)
         if node.broker.state in _COUNTED:
             self._went(tuple(node.tree.subtree(peer)), "left")
         self._forget(peer)
@@ -239,12 +248,12 @@ class Overlay:
 
     def _cut(self, peer: int, why: Why) -> None:
         """What was pending behind that child fails; who is behind it is told upwards."""
-        self._node.rexec.lost(peer)
+        self.peers.discard(peer)
         self._went(tuple(rank for rank in self._node.tree.subtree(peer) if rank not in self._gone), why)
         self._forget(peer)
 
     def _forget(self, peer: int) -> None:
-        self.peers.discard(peer)
+        self._node.rexec.lost(peer)  # what is pending to a rank fails in the moment in which it goes (FLUX.md 45)
         if not self.peers:
             self._node.broker.children_gone()
 
@@ -254,6 +263,8 @@ class Overlay:
         self._gone = self._gone.union(ranks)
         if why != "left":
             self.lost_ranks = self.lost_ranks.union(ranks)
+        if node.jobs is not None:
+            node.jobs.offline(ranks)
         if node.rank:
             self.to_parent(Offline(ranks, why))
         elif node.broker.state in _COUNTED:
@@ -292,6 +303,8 @@ _RECEIVED: dict[type[Message], Callable[..., None]] = {
     Exec: Overlay._rexec,
     Abort: Overlay._rexec,
     Results: Overlay._rexec,
+    Said: Overlay._rexec,
+    ShellFailed: Overlay._rexec,
     Shed: Overlay._shed_below,
     Disconnect: Overlay._disconnected,
 }

@@ -17,7 +17,7 @@ from brokerctl.worlds.puppets import PuppetSpec
 
 Sink = Callable[[Line], None]
 
-Capability = Literal["virtual-time", "real-processes", "ranks", "uninterruptible", "panic"]
+Capability = Literal["virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "jobs"]
 
 
 class Trigger(Protocol):
@@ -70,7 +70,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario, ready to run. Triggers keep state: resolve anew for every run."""
+    """A scenario, ready to run. Triggers keep state: resolve anew for every run.
+
+    `restored` is what the leader's earlier life has stored.
+    """
 
     name: str
     settings: Settings
@@ -79,6 +82,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     seed: int = 1
     needs: frozenset[Capability] = frozenset()
+    restored: Mapping[str, str] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -86,13 +90,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `ended`: every rank's broker has exited, or crashed; followers that are frozen for good count as that. `stuck`:
     nothing is pending any more, and nothing can happen. `horizon`: the time was up. `exits` has the codes of the
-    brokers that did exit; `undone` the texts of steps that never came.
+    brokers that did exit; `undone` the texts of steps that never came; `stored` what the leader has stored last.
     """
 
     kind: Literal["ended", "stuck", "horizon"]
     t_ns: int
     exits: Mapping[int, int]
     undone: tuple[str, ...] = ()
+    stored: Mapping[str, str] = {}
 
 
 class World(Protocol):

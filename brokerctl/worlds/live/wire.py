@@ -28,7 +28,9 @@ from brokerctl.records import (
     Offline,
     Online,
     Results,
+    Said,
     Shed,
+    ShellFailed,
     StateIs,
 )
 from brokerctl.trace import LINE_SIZE_MAX
@@ -43,7 +45,7 @@ LINE_MAX = LINE_SIZE_MAX
 HEARTBEAT = b"\n"
 EXIT_CODE_MAX = 255
 
-_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Goodbye})
+_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, Goodbye})
 _FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, GoodbyeOk})
 _STATES = frozenset(State)
 
@@ -95,10 +97,12 @@ def check_child(message: AnyMessage, subtree: Collection[int]) -> None:
     if isinstance(message, Online | Offline):
         _check_ranks(message.ranks, subtree)
     elif isinstance(message, Results):
-        for rc, _how, ranks in message.results:
+        for _status, rc, _how, ranks in message.results:
             _check_ranks(ranks, subtree)
             if not 0 <= rc <= EXIT_CODE_MAX:
                 raise NonsenseError(f"exit code {rc}")
+    elif isinstance(message, Said | ShellFailed):
+        _check_ranks((message.rank,), subtree)
 
 
 def check_parent(message: AnyMessage, subtree: Collection[int]) -> None:

@@ -28,7 +28,9 @@ from brokerctl.records import (
     Lost,
     Received,
     Responsive,
+    Restored,
     Send,
+    Store,
     Torpid,
 )
 from brokerctl.worlds.contract import Capability, Deliver, Fault, Outcome, Release, Resolved, Sink, Step
@@ -41,7 +43,7 @@ class SimWorld:
     """The world of virtual time."""
 
     name = "sim"
-    capabilities: frozenset[Capability] = frozenset({"virtual-time", "ranks", "uninterruptible", "panic"})
+    capabilities: frozenset[Capability] = frozenset({"virtual-time", "ranks", "uninterruptible", "panic", "jobs"})
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, to quiescence, or to the horizon."""
@@ -71,7 +73,7 @@ class _Life:
         self._processes = Processes(scenario, self._agenda)
         self._steps = list(scenario.steps)
         self._waiting = list(scenario.steps)  # those that a line decides
-        self._replies = 0
+        self._stored: dict[str, str] = {}
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
         self._carry: dict[type[Effect], Callable[[int, Any], None]] = {
@@ -80,6 +82,7 @@ class _Life:
             Send: self._send,
             Hangup: self._hangup,
             Exit: self._exit,
+            Store: self._store,
             **self._processes.carry,
         }
 
@@ -87,6 +90,8 @@ class _Life:
         agenda = self._agenda
         for rank in range(self._tree.size):
             agenda.push(0, rank, Booted())
+        for key, value in self._scenario.restored.items():
+            agenda.push(0, 0, Restored(key, value))
         for step in self._steps:
             delay_ns = step.trigger.begin()
             if delay_ns is not None:
@@ -117,7 +122,7 @@ class _Life:
 
     def _outcome(self, kind: Literal["ended", "stuck", "horizon"]) -> Outcome:
         undone = tuple(step.text for step in self._steps)
-        return Outcome(kind, self._agenda.now_ns, dict(self._exits), undone)
+        return Outcome(kind, self._agenda.now_ns, dict(self._exits), undone, dict(self._stored))
 
     def _lives(self, rank: int) -> bool:
         return rank not in self._exits and rank not in self._crashed
@@ -171,6 +176,10 @@ class _Life:
         # The other end was told by the message before; where that got lost, it is silence that tells.
         self._links.learn(rank, self._links.between(rank, order.neighbour))
 
+    def _store(self, rank: int, order: Store) -> None:
+        if rank == 0:
+            self._stored[order.key] = order.value
+
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
         self._gone(rank)
@@ -221,8 +230,7 @@ class _Life:
         match deed:
             case Deliver(rank, event):
                 if isinstance(event, Asked):
-                    self._replies += 1
-                    event = msgspec.structs.replace(event, reply=self._replies)
+                    event = msgspec.structs.replace(event, reply=self._processes.next_reply())
                 self._agenda.push(0, rank, event)
             case Release(puppet):
                 self._processes.release(puppet)
@@ -287,6 +295,9 @@ class _Life:
         links.reopen(rank)
         self._nodes[rank] = Node(rank, self._scenario.settings, self._tree)
         agenda.push(0, rank, Booted())
+        if rank == 0:
+            for key, value in self._stored.items():
+                agenda.push(0, 0, Restored(key, value))
         for child in self._tree.children[rank]:
             if child not in links.child_knows and self._lives(child):
                 links.reopen(child)
