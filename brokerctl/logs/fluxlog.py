@@ -71,19 +71,22 @@ def entry(line: Line, hosts: Sequence[str]) -> Entry | None:
     if isinstance(what, Moved):
         text = f"{what.event}: {what.old}->{what.new} {durations.as_fsd(what.held_ns)}"
         return Entry(INFO, "broker", line.rank, text)
-    if isinstance(what, Ended):
-        if what.run.startswith(_JOB):
-            return None
+    if isinstance(what, Ended) and not what.run.startswith(_JOB):
         text = f"{what.run}: {what.command} {what.how} (rc={what.rc}) {what.held_ns / S:.1f}s"
         return Entry(ERR if what.rc else INFO, "broker", line.rank, text)
+    return _rarer(line, hosts)
+
+
+def _rarer(line: Line, hosts: Sequence[str]) -> Entry | None:
+    what = line.what
     if isinstance(what, Ignored):
         return Entry(DEBUG, "broker", line.rank, f"{what.event}: ignored in {what.state}")
+    if isinstance(what, Unreachable):
+        return Entry(ERR, "job-manager", line.rank, _unreachable(what, hosts[what.rank]))
     if isinstance(what, Drain):
         nodes = hostlist([hosts[rank] for rank in what.ranks])
         text = f"drain idset={idset(what.ranks)} nodelist={nodes} overwrite=0 reason={what.reason}"
         return Entry(INFO, "resource", line.rank, text)
-    if isinstance(what, Unreachable):
-        return Entry(ERR, "job-manager", line.rank, _unreachable(what, hosts[what.rank]))
     return None
 
 

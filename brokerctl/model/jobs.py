@@ -180,9 +180,9 @@ class JobManager:
     # ---- `flux queue idle`
 
     def when_idle(self, reply: int) -> None:
-        """Answer when no job is in RUN or CLEANUP (FLUX.md 44)."""
+        """Answer when no job is in RUN or CLEANUP (FLUX.md 44); what is pending then is told."""
         if not self.running:
-            self.node.emit(Answer(reply, {}))
+            self._answer_idle(reply)
             return
         self._idle.append(reply)
         for job in self.jobs.values():
@@ -192,8 +192,12 @@ class JobManager:
     def _tell_idle(self) -> None:
         if self._idle and not self.running:
             for reply in self._idle:
-                self.node.emit(Answer(reply, {}))
+                self._answer_idle(reply)
             self._idle.clear()
+
+    def _answer_idle(self, reply: int) -> None:
+        pending = len(self.queue)
+        self.node.emit(Answer(reply, {"prints": [["out", f"{pending} jobs"]]} if pending else {}))
 
     # ---- over a restart
 

@@ -45,6 +45,8 @@ UNREACHABLE = error_text(EHOSTUNREACH)
 _COUNTED = frozenset({State.INIT, State.QUORUM, State.RUN, State.CLEANUP})
 # What children start, run and stop by (FLUX.md 4, 6); of other states they need not know.
 _TOLD = frozenset({State.QUORUM, State.RUN, State.SHUTDOWN})
+# The parent has said goodbye, or is not waited for any more.
+_LET_GO = frozenset({State.UNLOAD_BUILTINS, State.EXIT})
 DEAD_BATCH_NS = 100_000_000  # FLUX.md 10: ~0.1 s
 _NOBODY: set[int] = set()
 
@@ -192,6 +194,8 @@ class Overlay:
         """A neighbour's connection ended without goodbye."""
         if peer == self.parent:
             self.parent_lost = True
+            if self._node.broker.state in _LET_GO:
+                return
             if self._node.broker.state is not State.GOODBYE:
                 self._node.log("overlay", CRIT, f"disconnecting: {why}")
             self._node.broker.parent_lost()

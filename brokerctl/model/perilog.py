@@ -144,7 +144,8 @@ class Perilog:
             for rank in ranks:
                 node.log("job-manager", ERR, f"{job.id}: {script.name}: {_at(self._manager, rank)}: {how}")
         elif not status:
-            self._manager.services.script_ran(script.name, ranks, job)
+            # A central script does for all nodes of the job what a per-rank one does on its own.
+            self._manager.services.script_ran(script.name, ranks if script.settings.per_rank else job.ranks, job)
 
     def _said(self, script: Script, rank: int, stream: Literal["out", "err"], text: str) -> None:
         level = INFO if stream == "out" else ERR

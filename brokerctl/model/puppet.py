@@ -29,8 +29,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     """What one process of a puppet does, everything decided (no draw is left).
 
     `runs_ns` None is for ever. `status` is the wait status of its natural end. `start_errno` makes the start fail.
-    An `uninterruptible` one survives every signal, SIGKILL too, until it is released. One that `asks` its broker does so
-    at what would be its natural end, and ends when it is answered.
+    An `uninterruptible` one survives every signal, SIGKILL too, until it is released. One that `asks` its broker does
+    so at what would be its natural end, and ends when it is answered.
     """
 
     runs_ns: int | None = 0
@@ -55,8 +55,8 @@ class Puppet:
     """
 
     __slots__ = (
-        "_asking", "_emptied", "_end_ns", "_exited", "_leaf_ends", "_output_ended", "_part", "_pending_kill", "_stuck", "_watched",
-        "status",
+        "_asking", "_emptied", "_end_ns", "_exited", "_leaf_ends", "_output_ended", "_part", "_pending_kill", "_stuck",
+        "_watched", "status",
     )  # fmt: skip
 
     def __init__(self, part: Part, now_ns: int) -> None:

@@ -281,10 +281,11 @@ class Rexec:
                 pending.local.kill()
 
     def modules_unloaded(self) -> None:
-        """rc3 has run: shells of running jobs here can't watch their jobs any more, and say so (FLUX.md 65, 93)."""
+        """rc3 has run: shells of running jobs here can't watch their jobs any more; they say so, and end (FLUX.md 65)."""
         for pending in self._local():
-            if pending.run.endswith(".task"):
+            if pending.run.endswith(".task") and pending.local is not None:
                 self._shell_failed(pending.run, self._node.rank)
+                pending.local.kill()
 
     def end_tasks(self) -> None:
         """The broker stops, and does not leave tasks to the end of its modules: they end, and their job is told."""

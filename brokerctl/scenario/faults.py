@@ -6,6 +6,7 @@ Errors are ScenarioError, `FILE: fault[N].KEY: what; expected …`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from random import Random
 
 from brokerctl.errors import ScenarioError
@@ -20,9 +21,11 @@ _PART = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)% *(of leaves|of ranks)?")
 _ABOUT_LINKS = frozenset({"cut", "heal", "half-open", "slow"})
 
 
-def step(entry: FaultEntry, index: int, topology: Topology, seed: int, where: str) -> Step:
+def step(
+    entry: FaultEntry, index: int, topology: Topology, seed: int, where: str, jobs: Collection[str] = ()
+) -> Step:
     """The fault as a world wants it; `where` is `FILE: fault[INDEX]`."""
-    moment = moments.of_step(entry.at, len(topology.parents), f"{where}.at")
+    moment = moments.of_step(entry.at, len(topology.parents), f"{where}.at", jobs)
     if (entry.do == "slow") != (entry.delay is not None):
         raise ScenarioError(f"{where}.delay: belongs to slow, and to nothing else; expected such as 200ms")
     delay_ns = 0 if entry.delay is None else puppets.finite(entry.delay, f"{where}.delay")
