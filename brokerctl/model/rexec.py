@@ -281,7 +281,7 @@ class Rexec:
                 pending.local.kill()
 
     def modules_unloaded(self) -> None:
-        """rc3 has run: shells of running jobs here can't watch their jobs any more; they say so, and end (FLUX.md 65)."""
+        """rc3 has run: shells of running jobs here can't watch their jobs; they say so, and end (FLUX.md 65)."""
         for pending in self._local():
             if pending.run.endswith(".task") and pending.local is not None:
                 self._shell_failed(pending.run, self._node.rank)

@@ -1,4 +1,4 @@
-"""`[[job]]`, `[perilog]`, `[housekeeping]`, `[[hold]]`, `[service]`: what they mean to the model, and the steps of jobs.
+"""`[[job]]`, `[perilog]`, `[housekeeping]`, `[[hold]]`, `[service]`: what they mean to the model; steps about jobs.
 
 Errors are ScenarioError, `FILE: job[N].KEY: what; expected …`.
 """

@@ -16,7 +16,7 @@ from brokerctl.errors import BrokerctlError, UsageError
 from brokerctl.model.tree import Tree
 from brokerctl.records import Line
 from brokerctl.report.result import Delay, Failure, Result, Told
-from brokerctl.scenario import expect
+from brokerctl.scenario import expect, lives
 from brokerctl.scenario.expect import Expectations
 from brokerctl.scenario.format import Scenario, one_line
 from brokerctl.scenario.resolve import horizon_ns, resolve
@@ -48,11 +48,15 @@ def world(name: str) -> World:
 
 
 def prepare(scenario: Scenario, policy: str | None = None, sets: Sequence[str] = ()) -> Resolved:
-    """Resolve a scenario and build its expectations, so that nothing is run where something can't be."""
+    """Resolve a scenario and build its expectations, so that nothing is run where something can't be.
+
+    Of a scenario of several lives, the first.
+    """
     with one_line():
-        resolved = resolve(scenario, policy, sets)
-        horizon_ns(scenario)
-        Expectations(scenario, Tree(resolved.topology))
+        for life in reversed(lives.of(scenario)):
+            resolved = resolve(life, policy, sets)
+            horizon_ns(life)
+            Expectations(life, Tree(resolved.topology))
     return resolved
 
 
@@ -65,13 +69,36 @@ def run(
     tell: Callable[[Told], None] | None = None,
     sink: Callable[[Line], None] | None = None,
 ) -> Result:
-    """Run a scenario in a world. `tell` gets each log entry and `sink` each line, as they come."""
+    """Run a scenario in a world, all its lives. `tell` gets each log entry and `sink` each line, as they come."""
+    results: list[Result] = []
+    shift = lives.Shift()
+    restored: dict[str, str] = {}
+    for life in lives.of(scenario):
+        told, shown = shift.teller(tell), shift.sink(sink)
+        result, outcome = _run(lives.after(life, restored), world_name, policy, sets, told, shown)
+        results.append(msgspec.structs.replace(result, replay=replay_command(scenario, world_name, policy, sets)))
+        if outcome is None:
+            break
+        restored = {**restored, **outcome.stored}
+        shift.after(outcome.t_ns)
+    return lives.joined(results)
+
+
+def _run(
+    scenario: Scenario,
+    world_name: str,
+    policy: str | None,
+    sets: Sequence[str],
+    tell: Callable[[Told], None] | None,
+    sink: Callable[[Line], None] | None,
+) -> tuple[Result, Outcome | None]:
+    """One life of an instance; no outcome where the world could not run it."""
     where = world(world_name)
     real_time = "virtual-time" not in where.capabilities
     resolved = resolve(scenario, policy, sets, real_time=real_time)
     result = _planned(scenario, world_name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
-        return msgspec.structs.replace(result, status="skipped", reason=reason)
+        return msgspec.structs.replace(result, status="skipped", reason=reason), None
     readers = _Readers(scenario, resolved, tell, sink, all_lines=real_time or sink is not None)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
@@ -85,13 +112,13 @@ def run(
     except BrokerctlError as error:
         # The world itself could not go on: nothing was shown about the scenario, and that is no pass.
         readers.story.finish()
-        return msgspec.structs.replace(
-            result, status="failed", failures=(Failure("world", str(error)),), story=tuple(readers.story.told)
-        )
+        failed = (Failure("world", str(error)),)
+        story = tuple(readers.story.told)
+        return msgspec.structs.replace(result, status="failed", failures=failed, story=story), None
     ended_ns = time.monotonic_ns()
     result = readers.judged(result, outcome)
     stopping_ns = ended_ns - readers.stopped_ns if readers.stopped_ns else 0
-    return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns)
+    return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns), outcome
 
 
 class _Readers:
