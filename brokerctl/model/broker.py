@@ -376,7 +376,11 @@ class Broker:
         lost = sorted(self._node.overlay.lost_ranks)
         if lost and self._node.rank == 0:
             self.explain(ERR, f"stopped without {self._node.tree.describe(lost)}")
-        self._node.emit(Exit(self._exit_code()))
+        code = self._exit_code()
+        culprit = next((actions.culprit for actions in self.lists.values() if actions.culprit), "")
+        if culprit:
+            self.explain(ERR, f"exit code {code}: the first to fail was {culprit}")
+        self._node.emit(Exit(code))
 
     def _exit_code(self) -> int:
         """FLUX.md 38–43: the first nonzero code of rc2, cleanup, rc3; or what the administrator asked for."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from brokerctl.durations import as_short
 from brokerctl.model.ladder import Ladder
 from brokerctl.model.words import ENOENT, ESRCH, error_text, signal_name, signal_text
 from brokerctl.records import (
@@ -159,8 +160,11 @@ class Run:
 
     def _climb(self) -> None:
         assert self._ladder is not None
-        rung = self._ladder.climb()
+        last, rung = self._ladder.rungs[self._ladder.rung], self._ladder.climb()
         if rung is not None:
+            if self._node.settings.explain and last.wait_ns is not None:
+                held = f"{signal_name(last.signum)} did not end it within {as_short(last.wait_ns)}"
+                self._node.log("broker", WARNING, f"{self.name}: {held}; now {signal_name(rung.signum)}")
             self._rung(rung)
             return
         self._give_up(", ".join(signal_name(signum) for signum in self._ladder.sent()))
