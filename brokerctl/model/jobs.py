@@ -177,6 +177,12 @@ class JobManager:
         if job is not None and job.pending:
             self.tasks.shell_failed(job, rank)
 
+    def shells_fail_here(self) -> None:
+        """The leader's own modules are gone: shells of jobs on it, which stay once one has failed, say so."""
+        for job in self.jobs.values():
+            if job.pending and 0 in job.alloc and (job.hung or self.tasks.running(job)):
+                self.tasks.shell_failed(job, 0)
+
     # ---- `flux queue idle`
 
     def when_idle(self, reply: int) -> None:

@@ -282,9 +282,12 @@ class Rexec:
 
     def modules_unloaded(self) -> None:
         """rc3 has run: shells of running jobs here can't watch their jobs; they say so, and end (FLUX.md 65)."""
+        if self._node.jobs is not None:
+            self._node.jobs.shells_fail_here()
         for pending in self._local():
             if pending.run.endswith(".task") and pending.local is not None:
-                self._shell_failed(pending.run, self._node.rank)
+                if self._node.rank:
+                    self._shell_failed(pending.run, self._node.rank)
                 pending.local.kill()
 
     def end_tasks(self) -> None:

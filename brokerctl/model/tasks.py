@@ -51,6 +51,10 @@ class Tasks:
         if not job.fatal:
             self._manager.post(job, "start")
 
+    def running(self, job: Job) -> bool:
+        """Tasks of it have not ended."""
+        return job.id in self._remotes
+
     def cancel(self, job: Job) -> None:
         """End them."""
         remote = self._remotes.get(job.id)
