@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from brokerctl.check import job_invariants
+from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.reader import Finding, Reader, Wants
 from brokerctl.durations import as_short
 from brokerctl.model import bounds
@@ -67,7 +69,8 @@ class BoundsHeld:
     def _left(self, rank: int, t_ns: int) -> None:
         bound_ns, held_ns = self._bound(rank), t_ns - self._since[rank]
         if bound_ns is not None and held_ns > bound_ns:
-            text = f"{self._states[rank]} of rank {rank} lasted {as_short(held_ns)}; expected at most {as_short(bound_ns)}"
+            text = f"{self._states[rank]} of rank {rank} lasted {as_short(held_ns)}"
+            text += f"; expected at most {as_short(bound_ns)}"
             self._findings.append(Finding(self.NAME, text, t_ns, rank))
 
     def finish(self) -> list[Finding]:
@@ -154,7 +157,7 @@ class NothingAfterAbort:
         what, rank = line.what, line.rank
         if isinstance(what, Signal) or (isinstance(what, Fired) and what.timer in self._ABORTS):
             self._cause[rank] = line.t_ns
-        elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns:
+        elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns and not what.run.startswith("job."):
             self._aborted.add((rank, what.run.partition(".")[0]))
         elif self._aborted and isinstance(what, Start) and what.command.text not in self._essential:
             name = what.run.partition(".")[0]
@@ -253,5 +256,21 @@ class WellFormed:
 
 
 INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
-    made.NAME: made for made in (BoundsHeld, HonestExit, StartsEnd, NothingAfterAbort, LeavesToRoot, WellFormed)
+    made.NAME: made
+    for made in (
+        BoundsHeld,
+        HonestExit,
+        StartsEnd,
+        NothingAfterAbort,
+        LeavesToRoot,
+        WellFormed,
+        NoDeadlock,
+        job_invariants.OneJobACore,
+        job_invariants.EpilogsApart,
+        job_invariants.JobsInOrder,
+        job_invariants.StartsFinish,
+        job_invariants.DrainedAreSpared,
+        job_invariants.ReleasesAddUp,
+        job_invariants.QuietServices,
+    )
 }

@@ -37,7 +37,7 @@ class Waits:
 
     def __init__(self) -> None:
         self._now_ns = 0
-        self._open: dict[int, dict[str, tuple[str, int]]] = {}  # rank → who → (on, since)
+        self._open: dict[int, dict[tuple[str, str], tuple[str, int]]] = {}  # rank → who, on (of a run "") → (on, since)
         self._over: list[Culprit] = []
         self._stopping: dict[int, int] = {}  # rank → since when
 
@@ -49,13 +49,13 @@ class Waits:
             if rank not in self._stopping and what.new in STOPPING:
                 self._stopping[rank] = line.t_ns
         elif isinstance(what, Start):
-            self._open.setdefault(rank, {})[what.run] = (what.command.text, line.t_ns)
+            self._open.setdefault(rank, {})[what.run, ""] = (what.command.text, line.t_ns)
         elif isinstance(what, Waiting):
-            self._open.setdefault(rank, {})[what.who] = (what.on, line.t_ns)
+            self._open.setdefault(rank, {})[what.who, what.on] = (what.on, line.t_ns)
         elif isinstance(what, Ended):
-            self._close(line, what.run, what.rc)
+            self._close(line, what.run, "", what.rc)
         elif isinstance(what, Served):
-            self._close(line, what.who, 0)
+            self._close(line, what.who, what.on, 0)
         elif isinstance(what, Exit):
             self._open.pop(rank, None)
         elif (isinstance(what, Signal) and what.signum in TERMINATING) or (
@@ -63,8 +63,8 @@ class Waits:
         ):
             self._stopping.setdefault(rank, line.t_ns)
 
-    def _close(self, line: Line, who: str, rc: int) -> None:
-        on, since_ns = self._open.get(line.rank, {}).pop(who, ("", 0))
+    def _close(self, line: Line, who: str, key: str, rc: int) -> None:
+        on, since_ns = self._open.get(line.rank, {}).pop((who, key), ("", 0))
         stopping_ns = self._stopping.get(line.rank)
         if not on or stopping_ns is None:
             return
@@ -79,7 +79,7 @@ class Waits:
         return _longest(
             Culprit(rank, who, on, self._now_ns - max(since_ns, self._stopping.get(rank, 0)), ended=False)
             for rank, waits in self._open.items()
-            for who, (on, since_ns) in waits.items()
+            for (who, _key), (on, since_ns) in waits.items()
         )
 
     def culprits(self) -> list[Culprit]:

@@ -17,6 +17,7 @@ from brokerctl.model.job import OWNER, Job, JobSpec, JobState
 from brokerctl.model.lifecycle import State
 from brokerctl.model.perilog import Perilog
 from brokerctl.model.resources import Resources
+from brokerctl.model.run import WARNING
 from brokerctl.model.services import Services
 from brokerctl.model.tasks import Tasks
 from brokerctl.records import Answer, JobEvent, Served, Waiting
@@ -139,6 +140,8 @@ class JobManager:
                 self.services.hold(job, "prolog")
             case JobState.INACTIVE:
                 self.running -= 1
+                if self._idle:
+                    self.node.emit(Served(QUEUE_IDLE, f"job {job.label}"))
                 self._tell_idle()
             case _:
                 pass
@@ -191,9 +194,11 @@ class JobManager:
             self._answer_idle(reply)
             return
         self._idle.append(reply)
-        for job in self.jobs.values():
-            if job.is_running():
-                self.node.emit(Waiting(QUEUE_IDLE, f"job {job.label}"))
+        running = [job for job in self.jobs.values() if job.is_running()]
+        for job in running:
+            self.node.emit(Waiting(QUEUE_IDLE, f"job {job.label}"))
+        if not running:
+            self.node.emit(Waiting(QUEUE_IDLE, f"{self.running} running jobs"))
 
     def _tell_idle(self) -> None:
         if self._idle and not self.running:
@@ -260,9 +265,21 @@ class JobManager:
 
     # ---- the end
 
+    def _explain_left(self) -> None:
+        """Name each job that this life leaves unfinished, and what becomes of it."""
+        for job in self.jobs.values():
+            if job.is_running():
+                held = ", ".join(f"{phase} action {name}" for name, phase in job.holding.items()) or "its tasks"
+                self.node.log("job-manager", WARNING, f"{job.id}: left in {job.state}, held by {held}")
+        for one in self.housekeeping.allocations.values():
+            where = self.node.tree.describe(sorted(one.held))
+            self.node.log("job-manager", WARNING, f"{one.job.id}: housekeeping is cut off on {where}")
+
     def unload(self) -> None:
         """The job manager goes, and what it has started on its own rank with it (FLUX.md 55)."""
         if self.loaded:
+            if self.node.settings.explain:
+                self._explain_left()
             self.loaded = False
             self.node.cancel("checkpoint")
             for part in (self.tasks, self.perilog, self.housekeeping):

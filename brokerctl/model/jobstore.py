@@ -100,7 +100,13 @@ def restore(manager: JobManager, value: str) -> None:
     if node.settings.housekeeping_drains:
         for job, one in zip(jobs, kept.jobs, strict=True):
             if one.housekeeping:
+                manager.resources.allocate(job, one.housekeeping)
                 manager.again(job, tuple(one.housekeeping))
+
+
+def labels(value: str) -> dict[str, str]:
+    """The names of the jobs that are kept, by id."""
+    return {job.id: job.spec.name or job.id for job in _decode(value).jobs}
 
 
 def _replay(manager: JobManager, one: StoredJob) -> Job:

@@ -77,14 +77,15 @@ class Resources:
             return []
         return sorted(self._free.get(rank, self._all))
 
-    def allocate(self, job: Job) -> None:
-        """The job has what its `alloc` says."""
-        for rank, cores in job.alloc.items():
+    def allocate(self, job: Job, ranks: Iterable[int] | None = None) -> None:
+        """The job has what its `alloc` says, or of that what it has on these ranks."""
+        alloc = job.alloc if ranks is None else {rank: job.alloc[rank] for rank in ranks}
+        for rank, cores in alloc.items():
             self._free.setdefault(rank, set(self._all)).difference_update(cores)
             self._used.setdefault(rank, {})[job.id] = cores
             self._whole.discard(rank)
-        self.held[job.id] = set(job.alloc)
-        self._node.emit(Allocated(job.id, job.ranks, tuple(job.alloc.values())))
+        self.held[job.id] = set(alloc)
+        self._node.emit(Allocated(job.id, tuple(alloc), tuple(alloc.values())))
 
     def free(self, job: Job, ranks: Iterable[int]) -> None:
         """What the job has on these ranks can be used again."""

@@ -93,6 +93,9 @@ def verdict(result: Result, *, colour: bool = False) -> str:
     for index, delay in enumerate(result.delays):
         word = "held up by" if index == 0 else "      then"
         lines.append(f"  {word} {printable(_delay(delay))}")
+    for deadlock in result.deadlocks:
+        text = f"deadlock at {deadlock.t_ns / S:.3f}: {printable(deadlock.text)}"
+        lines.append("  " + _paint(text, _RED, on=colour))
     if result.checks:
         held = max(result.checks - len(result.failures), 0)
         unchecked = f"; not looked at: {', '.join(result.unchecked)}" if result.unchecked else ""

@@ -63,7 +63,7 @@ class Expectations:
         self._hosts = tree.hosts
         where, size = f"{scenario.path}: expect", tree.size
         self._jobs = JobExpectations(scenario, tree)
-        self._names = JobNames()
+        self._names = JobNames(scenario.restored)
         self._has_jobs = bool(scenario.jobs())
         known = scenario.jobs()
         self._index = 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from brokerctl import durations
+from brokerctl.check.reader import Finding
 from brokerctl.errors import ScenarioError
 from brokerctl.ids import idset
 from brokerctl.model.tree import Tree
 from brokerctl.records import Drain, Freed, JobEvent, Line
 from brokerctl.scenario import puppets
 from brokerctl.scenario.format import Scenario
+from brokerctl.scenario.jobs import JobNames
 from brokerctl.scenario.sets import rank_set
 
 # Times of a job are a scenario's own, but for what messages take; in real time much more passes.
@@ -43,7 +45,7 @@ class JobExpectations:
         self._got_drained: dict[int, str] = {}
         self._got_freed: dict[str, dict[int, int]] = {name: {} for name in self._freed}
         self._free_ns: dict[str, int] = {}
-        self._labels: dict[str, str] = {}
+        self._labels = JobNames(scenario.restored).labels
         self.checks = sum(map(len, self._events.values())) + sum(map(len, self._freed.values()))
         self.checks += self._drained is not None
 
@@ -101,6 +103,18 @@ class JobExpectations:
         return got.keys() == wanted.keys() and all(
             reason in got[rank] or _renamed(reason, names) in got[rank] for rank, reason in wanted.items()
         )
+
+
+def waits_missing(wanted: Sequence[str], deadlocks: Sequence[str]) -> list[Finding]:
+    """The first part that is not told of a deadlock, in the order in which they are wanted."""
+    text, at = "\n".join(deadlocks), 0
+    for part in wanted:
+        found = text.find(part, at)
+        if found < 0:
+            told = text.replace("\n", " | ") or "no deadlock"
+            return [Finding("expect.waits", f"expected {part!r} to be told of a deadlock; got {told}")]
+        at = found + len(part)
+    return []
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

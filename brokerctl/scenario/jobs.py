@@ -6,13 +6,14 @@ Errors are ScenarioError, `FILE: job[N].KEY: what; expected …`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from brokerctl.durations import MINUTE
 from brokerctl.errors import ScenarioError
+from brokerctl.model import jobstore
 from brokerctl.model.job import JobSpec
 from brokerctl.records import Asked, Command, JobEvent, Line
 from brokerctl.scenario import moments, puppets
@@ -150,18 +151,18 @@ def deed(words: list[str], reply: int, jobs: list[str], where: str) -> Deed:
 class JobNames:
     """Learns what each job's id is, so that a log line can be read with the name that a scenario gives it."""
 
-    def __init__(self) -> None:
-        self._labels: dict[str, str] = {}
+    def __init__(self, restored: Mapping[str, str]) -> None:
+        self.labels = jobstore.labels(restored[jobstore.KEY]) if jobstore.KEY in restored else {}
 
     def see(self, line: Line) -> None:
         """The next line of the run."""
         what = line.what
-        if isinstance(what, JobEvent) and what.job not in self._labels:
-            self._labels[what.job] = what.label
+        if isinstance(what, JobEvent) and what.job not in self.labels:
+            self.labels[what.job] = what.label
 
     def named(self, text: str) -> str:
         """The text with names instead of ids."""
-        for job, label in self._labels.items():
+        for job, label in self.labels.items():
             text = text.replace(job, label)
         return text
 

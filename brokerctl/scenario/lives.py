@@ -107,6 +107,7 @@ def joined(results: list[Result]) -> Result:
         checks=sum(result.checks for result in results),
         story=tuple(told for result in results for told in result.story),
         untold=sum(result.untold for result in results),
+        deadlocks=tuple(deadlock for result in results for deadlock in result.deadlocks),
         delays=tuple(delay for result in results for delay in result.delays),
         elapsed_ns=sum(result.elapsed_ns for result in results),
     )

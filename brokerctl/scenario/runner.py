@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.invariants import INVARIANTS, BoundsHeld
 from brokerctl.check.reader import Dispatch, See, Wants
 from brokerctl.check.waits import Waits
@@ -18,6 +19,7 @@ from brokerctl.records import Line
 from brokerctl.report.result import Delay, Failure, Result, Told
 from brokerctl.scenario import expect, lives
 from brokerctl.scenario.expect import Expectations
+from brokerctl.scenario.expect_jobs import waits_missing
 from brokerctl.scenario.format import Scenario, one_line
 from brokerctl.scenario.resolve import horizon_ns, resolve
 from brokerctl.scenario.stop import StopClock
@@ -136,6 +138,7 @@ class _Readers:
         tree = Tree(resolved.topology)
         self.stopped_ns = 0  # real time
         self._violates = scenario.file.expect.violates
+        self._waited = scenario.file.expect.waits
         self._clock = StopClock(self._stopped)
         self._expectations = Expectations(scenario, tree, self._clock)
         rules = [make(resolved.settings, tree) for make in INVARIANTS.values()]
@@ -166,8 +169,12 @@ class _Readers:
         # Who was killed or stopped from outside keeps no bound; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
         found = [one for one in found if one.name != BoundsHeld.NAME or one.rank not in self._hurt]
-        broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
         begin_ns = clock.begun_ns or 0
+        deadlocks = tuple(
+            Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in found if one.name == NoDeadlock.NAME
+        )
+        broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
+        broken += waits_missing(self._waited, [one.text for one in deadlocks])
         return msgspec.structs.replace(
             result,
             status="failed" if broken else "passed",
@@ -178,6 +185,7 @@ class _Readers:
             unchecked=self._unchecked,
             failures=tuple(Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in broken),
             delays=tuple(_delays(self._waits)),
+            deadlocks=deadlocks,
             story=tuple(told),
             untold=self.story.count - len(told),
             unended=result.size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),
