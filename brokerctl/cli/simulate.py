@@ -10,10 +10,10 @@ from brokerctl import config, trace
 from brokerctl.cli.options import Parser
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.records import Line
-from brokerctl.report import text
+from brokerctl.report import text, view
 from brokerctl.report.result import Result
+from brokerctl.scenario import at, runner
 from brokerctl.scenario import format as scenario_format
-from brokerctl.scenario import runner
 
 
 def main(argv: list[str]) -> int:
@@ -25,9 +25,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "-S", dest="sets", metavar="ATTR=VALUE", action="append", default=[], help="set a broker attribute"
     )
+    parser.add_argument(
+        "--at", metavar="MOMENT", help="show the instance at that moment instead, such as 'stuck finish + 5s'"
+    )
     options = parser.parse_args(argv)
     scenario = scenario_format.load(options.file)
     resolved = runner.prepare(scenario, options.policy, options.sets)
+    if options.at is not None:
+        print(view.text(at.look(scenario, options.at, options.policy, options.sets)), end="")
+        return 0
     colour = sys.stdout.isatty()
 
     def run(sink: Callable[[Line], None] | None) -> Result:
@@ -51,6 +57,7 @@ def main(argv: list[str]) -> int:
         except OSError as error:
             raise UsageError(f"--trace {options.trace}: cannot write: {error.strerror}") from None
     print()
+    print(text.eventlogs(result), end="")
     print(text.verdict(result, colour=colour), end="")
     # A scenario may expect its deadlock, and its test passes then; who asks what will happen is told by the code too.
     return EXIT_FOUND if result.status == "failed" or result.deadlocks else 0

@@ -95,13 +95,14 @@ class JobEntry(Table, frozen=True):
     """`[[job]]`: submitted at a moment, acted out by a puppet on each of its nodes.
 
     It wants so many `nodes`, or these `ranks`: whole, or so many `cores` of each. `count` submits it so many times, the
-    later ones as NAME-2, NAME-3, `every` so long after each other.
+    later ones as NAME-2, NAME-3, `every` so long after each other. `nodes` and `every` may be drawn from the seed for
+    each: `1..64`, `10s..2m`.
     """
 
     name: str
     puppet: str
     at: str = "run"
-    nodes: Annotated[int, Meta(ge=1)] | None = None
+    nodes: Annotated[int, Meta(ge=1)] | str | None = None
     ranks: str | None = None
     cores: Annotated[int, Meta(ge=1)] | None = None
     user: Annotated[int, Meta(ge=0)] = 0
@@ -168,13 +169,14 @@ class FaultEntry(Table, frozen=True):
     `ranks` is an idset; `1%` draws so many of all ranks from the seed, `1% of leaves` of those without children, the
     leader never. `cut`, `half-open`, `slow` (by `delay`) and `heal` are about the link to the parent. At `rank 3
     shutdown` rank 3 has entered SHUTDOWN and done what it does there on entry: `freeze` then is how a broker never
-    leaves a state.
+    leaves a state. With `spread` each rank has a time of its own, drawn from so long after the moment.
     """
 
     at: str
     do: Literal["crash", "freeze", "thaw", "cut", "heal", "half-open", "slow", "restart"]
     ranks: str
     delay: str | None = None
+    spread: str = "0s"
 
 
 class Live(Table, frozen=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import msgspec
@@ -95,21 +96,34 @@ def steps(scenario: Scenario, find: Find, size: int) -> list[Step]:
         if names.count(entry.name) > 1:
             raise ScenarioError(f"{where}.name: {entry.name!r} stands here twice")
         spec = _spec(entry, find, size, scenario.file.instance.cores, where)
-        every_ns = puppets.finite(entry.every, f"{where}.every")
+        low, high = _width(entry, size, f"{where}.nodes")
+        every = puppets.span(entry.every, f"{where}.every")
+        random = Random(f"{scenario.file.seed}/job/{entry.name}")
+        moment, after_ns = moments.of_step(entry.at, size, f"{where}.at", names), 0
         for nth in range(entry.count):
             name = entry.name if nth == 0 else f"{entry.name}-{nth + 1}"
-            moment = moments.of_step(entry.at, size, f"{where}.at", names)
-            moment = msgspec.structs.replace(moment, offset_ns=moment.offset_ns + nth * every_ns)
-            text = msgspec.json.encode(msgspec.structs.replace(spec, name=name)).decode()
-            found.append(Step(moment.trigger(), Deliver(0, Asked("submit", 1, text=text)), entry.at))
+            own = msgspec.structs.replace(moment, offset_ns=moment.offset_ns + after_ns)
+            after_ns += every.draw(random) or 0
+            one = msgspec.structs.replace(spec, name=name, nodes=low if low == high else random.randint(low, high))
+            text = msgspec.json.encode(one).decode()
+            found.append(Step(own.trigger(), Deliver(0, Asked("submit", 1, text=text)), entry.at))
     return found
+
+
+def _width(entry: JobEntry, size: int, where: str) -> tuple[int, int]:
+    """The least and the most nodes that it may want."""
+    words = str(entry.nodes or 1).split("..")
+    if len(words) > 2 or not all(word.isascii() and word.isdigit() and len(word) < 9 for word in words):
+        raise ScenarioError(f"{where}: {entry.nodes!r} is no number of nodes; expected such as 4 or 1..64")
+    low, high = int(words[0]), int(words[-1])
+    if not 1 <= low <= high <= size:
+        raise ScenarioError(f"{where}: {entry.nodes} can't be; expected 1 to {size}")
+    return low, high
 
 
 def _spec(entry: JobEntry, find: Find, size: int, cores: int, where: str) -> JobSpec:
     if entry.ranks is not None and entry.nodes is not None:
         raise ScenarioError(f"{where}.nodes: the ranks are given; expected only one of them")
-    if (entry.nodes or 1) > size:
-        raise ScenarioError(f"{where}.nodes: {entry.nodes} is too many; expected at most {size}")
     if (entry.cores or 1) > cores:
         raise ScenarioError(f"{where}.cores: {entry.cores} is too many; expected at most {cores} of a node")
     ranks: tuple[int, ...] = ()
@@ -122,7 +136,6 @@ def _spec(entry: JobEntry, find: Find, size: int, cores: int, where: str) -> Job
         name=entry.name,
         task=_command(find(entry.puppet, f"{where}.puppet")),
         user=entry.user,
-        nodes=entry.nodes or 1,
         ranks=ranks,
         cores=entry.cores,
     )

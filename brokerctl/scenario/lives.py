@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from brokerctl.check.eventlogs import Eventlog
 from brokerctl.records import Line
 from brokerctl.report.result import Result, Told
+from brokerctl.report.text import ending
 from brokerctl.scenario.format import RunEntry, Scenario, ScenarioFile
 
 STATUSES = ("failed", "skipped", "passed")  # the worst first
@@ -85,6 +87,17 @@ class Shift:
         return see
 
 
+def _whole(results: list[Result]) -> tuple[Eventlog, ...]:
+    """The eventlog of each job over all lives; each life counts its own time."""
+    whole: dict[str, Eventlog] = {}
+    for nth, result in enumerate(results, 1):
+        for log in result.eventlogs:
+            events = tuple((t_ns, f"life {nth}: {text}" if nth > 1 else text) for t_ns, text in log.events)
+            earlier = whole.get(log.job)
+            whole[log.job] = log if earlier is None else Eventlog(log.job, log.label, earlier.events + events)
+    return tuple(whole.values())
+
+
 def _shifted(told: Told, base_ns: int) -> Told:
     return msgspec.structs.replace(told, t_ns=told.t_ns + base_ns, until_ns=told.until_ns + base_ns)
 
@@ -105,6 +118,8 @@ def joined(results: list[Result]) -> Result:
         status=status,
         failures=failures,
         checks=sum(result.checks for result in results),
+        endings=tuple(map(ending, results)),
+        eventlogs=_whole(results),
         story=tuple(told for result in results for told in result.story),
         untold=sum(result.untold for result in results),
         deadlocks=tuple(deadlock for result in results for deadlock in result.deadlocks),

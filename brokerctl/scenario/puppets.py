@@ -137,6 +137,14 @@ def duration(text: str, where: str) -> int | None:
     return _read(durations.parse, text, where)
 
 
+def span(text: str, where: str) -> Span:
+    """A finite duration, or two between which it is drawn."""
+    read = _read(_span, text, where)
+    if read.high_ns is None:
+        raise ScenarioError(f"{where}: {text!r} has no end; expected a finite duration")
+    return read
+
+
 def finite(text: str, where: str) -> int:
     """A duration that has an end, in nanoseconds."""
     value_ns = duration(text, where)

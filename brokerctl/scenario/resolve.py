@@ -63,7 +63,7 @@ def resolve(
     for index, entry in enumerate(file.step):
         steps.append(_step(entry, index, specs, size, f"{where}: step[{index}]", names))
     for index, fault in enumerate(file.fault):
-        steps.append(faults.step(fault, index, topology, file.seed, f"{where}: fault[{index}]", names))
+        steps += faults.steps(fault, index, topology, file.seed, f"{where}: fault[{index}]", names)
     return Resolved(
         name=scenario.name,
         settings=settings,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from brokerctl.check.deadlock import NoDeadlock
+from brokerctl.check.eventlogs import Eventlogs
 from brokerctl.check.invariants import INVARIANTS, BoundsHeld
 from brokerctl.check.reader import Dispatch, See, Wants
 from brokerctl.check.waits import Waits
@@ -33,6 +34,8 @@ LIVE_HORIZON_NS = 1 * MINUTE
 EVERY_LINE_MAX = 1000
 # Who held a stop up: the longest few, and not who took no time that anybody would notice.
 DELAYS_MAX = 3
+# More eventlogs than that nobody reads below a story.
+EVENTLOGS_MAX = 4
 DELAY_MIN_NS = 10 * MS
 
 
@@ -146,12 +149,14 @@ class _Readers:
         self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
         self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
         self._waits = Waits()
+        self._eventlogs = Eventlogs(EVENTLOGS_MAX)
         self._crashed = _ranks_of(resolved, "crash")
         self._hurt = self._crashed | _ranks_of(resolved, "freeze")
         self.story = Story(tree.hosts, tell)
         readers: list[tuple[Wants, See]] = [
             (self._expectations.wants, self._expectations.see),
             (self._waits.wants, self._waits.see),
+            (self._eventlogs.wants, self._eventlogs.see),
             (self.story.wants, self.story.see),
             *((rule.wants, rule.see) for rule in self._rules),
         ]
@@ -186,6 +191,7 @@ class _Readers:
             failures=tuple(Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in broken),
             delays=tuple(_delays(self._waits)),
             deadlocks=deadlocks,
+            eventlogs=self._eventlogs.logs(begin_ns),
             story=tuple(told),
             untold=self.story.count - len(told),
             unended=result.size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),
