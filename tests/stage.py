@@ -109,7 +109,8 @@ class Story:
 
     def drained(self) -> dict[int, str]:
         """The reason of each rank that was drained."""
-        return {rank: line.what.reason for line in self.lines if isinstance(line.what, Drain) for rank in line.what.ranks}
+        facts = [line.what for line in self.lines if isinstance(line.what, Drain)]
+        return {rank: fact.reason for fact in facts for rank in fact.ranks}
 
     def freed(self) -> dict[int, float]:
         """When each rank was given back to the scheduler (the last time), in seconds."""

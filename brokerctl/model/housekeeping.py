@@ -22,7 +22,7 @@ LAUNCH_ERROR = "error launching process: "
 class Allocation:
     """The nodes of one job that is over: those that are not done, and those that are not given back."""
 
-    __slots__ = ("active", "cut_off", "done", "failures", "held", "job", "modes", "remote", "since_ns")
+    __slots__ = ("active", "begun", "cut_off", "done", "failures", "held", "job", "modes", "remote", "since_ns")
 
     remote: Remote
 
@@ -35,6 +35,7 @@ class Allocation:
         self.modes: set[str] = set()
         self.cut_off: set[int] = set()
         self.since_ns = now_ns
+        self.begun = False  # one node is done: the time of release-after runs, or is over
 
 
 class Housekeeping:
@@ -118,7 +119,7 @@ class Housekeeping:
         node = self._manager.node
         settings = node.settings.housekeeping
         assert settings is not None
-        first = not one.done and len(one.active) == len(one.held)
+        first, one.begun = not one.begun, True
         one.active.difference_update(ranks)
         one.done.update(ranks)
         after_ns, timer = settings.release_after_ns, f"release-after {one.job.id}"

@@ -78,9 +78,7 @@ def restore(manager: JobManager, value: str) -> None:
     broken = [job for job in jobs if job.state is JobState.CLEANUP and not job.active]
     for job in broken:
         error = error_text(EROFS)
-        node.log(
-            "job-manager", ERR, f"replay warning: CLEANUP->INACTIVE action failed on job {job.id}: {error}"
-        )
+        node.log("job-manager", ERR, f"replay warning: CLEANUP->INACTIVE action failed on job {job.id}: {error}")
     counted = [job for job in jobs if job.is_running() and job not in broken]
     miscounted = 0 if node.settings.shells_hang is False else len(broken)
     manager.running = len(counted) - miscounted

@@ -270,5 +270,3 @@ def _ended(status: int) -> str:
     if not signum and code > 128:
         signum = code - 128
     return f"killed by signal {signum}" if signum else f"exited with code={code}"
-
-

@@ -109,5 +109,3 @@ class Tasks:
     def _said(self, job: Job, rank: int, stream: Literal["out", "err"], text: str) -> None:
         level = INFO if stream == "out" else ERR
         self._manager.node.log("job-exec", level, f"{job.id}: rank {rank}: {text}")
-
-

@@ -167,4 +167,3 @@ def _by_rank(table: dict[str, str], tree: Tree, where: str) -> dict[int, str]:
         except ValueError as error:
             raise ScenarioError(f"{where}: {error}") from None
     return found
-

@@ -46,9 +46,7 @@ def settings(file: ScenarioFile, find: Find, where: str) -> dict[str, Any]:
             release_after_ns=None if after is None else puppets.duration(after, f"{where}: housekeeping.release-after"),
         )
     fields["services"] = tuple(
-        NodeService(
-            name=name, active=one.active, started_by=one.started_by, stopped_by=one.stopped_by, quiet=one.quiet
-        )
+        NodeService(name=name, active=one.active, started_by=one.started_by, stopped_by=one.stopped_by, quiet=one.quiet)
         for name, one in file.service.items()
     )
     fields["holds"] = tuple(_hold(one, file, f"{where}: hold[{index}]") for index, one in enumerate(file.hold))
@@ -178,4 +176,3 @@ class JobNames:
         for job, label in self.labels.items():
             text = text.replace(job, label)
         return text
-

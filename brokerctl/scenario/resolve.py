@@ -112,9 +112,7 @@ def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
 # ---- steps -----------------------------------------------------------------------------------------
 
 
-def _step(
-    entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str, names: list[str]
-) -> Step:
+def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str, names: list[str]) -> Step:
     moment = moments.of_step(entry.at, size, f"{where}.at", names)
     if entry.rank >= size:
         raise ScenarioError(f"{where}.rank: {entry.rank} is out of range; expected less than {size}")

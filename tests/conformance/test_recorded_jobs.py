@@ -12,24 +12,25 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from itertools import zip_longest
 
 import msgspec
 import pytest
 
+from brokerctl import config
 from brokerctl.durations import MS, S
 from brokerctl.logs.fluxlog import INFO, as_flux_log, parse
 from brokerctl.records import Drain, Ended, Exit, Freed, JobEvent, Line, Log, Moved, Unreachable
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario import lives
+from brokerctl.scenario.format import Scenario, ScenarioFile
 from brokerctl.scenario.resolve import horizon_ns, resolve
 from brokerctl.worlds.sim.world import SimWorld
 from tests.conformance.test_recorded import HERE
 
 LIVES = HERE / "lives"
-ONE_LIFE = sorted(
-    path.stem for path in (HERE / "scenarios").glob("*.toml") if "[[job]]" in path.read_text()
-)
+ONE_LIFE = sorted(path.stem for path in (HERE / "scenarios").glob("*.toml") if "[[job]]" in path.read_text())
 SECOND_LIFE = sorted(path.stem for path in LIVES.glob("*.toml"))
 
 # What Flux's processes take is a few milliseconds, and messages between ranks are batched.
@@ -89,19 +90,17 @@ def held(events: list[tuple[int, str, dict]]) -> list[int]:
 
 
 def is_compared(what: object) -> bool:
-    if isinstance(what, Unreachable):
-        return True
     if not isinstance(what, Log) or what.level > INFO:
-        return False
-    if what.component == "resource":
-        return what.text.startswith("drain ")
-    if what.component == "job-exec":
-        return "node failure" in what.text
-    if what.component == "rexec":
-        return True
-    if what.component != "job-manager":
-        return False
-    return not _SAID.fullmatch(what.text) and not _LOADED.fullmatch(what.text)
+        return isinstance(what, Unreachable)
+    match what.component:
+        case "resource":
+            return what.text.startswith("drain ")
+        case "job-exec":
+            return "node failure" in what.text
+        case "job-manager":
+            return not _SAID.fullmatch(what.text) and not _LOADED.fullmatch(what.text)
+        case component:
+            return component == "rexec"
 
 
 def made_of(jobs: dict[str, list[tuple[int, str, dict]]], drains: list, log: list[str]) -> Run:
@@ -165,10 +164,11 @@ def named(text: str, ids: dict[str, str], labels: dict[str, str]) -> str:
 # ---- the simulated half ----------------------------------------------------------------------------------
 
 
-def simulated(name: str) -> tuple[Run, list[Line]]:
+def simulated(name: str, scenario: Scenario | None = None) -> tuple[Run, list[Line]]:
     """The last life of the scenario."""
-    folder = LIVES if name in SECOND_LIFE else HERE / "scenarios"
-    scenario = scenario_format.load(folder / f"{name}.toml")
+    if scenario is None:
+        folder = LIVES if name in SECOND_LIFE else HERE / "scenarios"
+        scenario = scenario_format.load(folder / f"{name}.toml")
     stored: dict[str, str] = {}
     lines: list[Line] = []
     for life in lives.of(scenario):
@@ -253,6 +253,31 @@ def test_the_leader_of_a_second_life_goes_through_the_states_of_the_recorded_one
     ended = [(what.run, what.rc) for what in lines if isinstance(what, Ended) and not what.run.startswith("job.")]
     assert ended == [(row["name"], row["rc"]) for row in observed["actions"] if row["rank"] == 0]
     assert [what.code for what in lines if isinstance(what, Exit)] == [observed["exit_code"]]
+
+
+# ---- the comparison can see ------------------------------------------------------------------------------
+
+MUTATIONS = [
+    # name, text of the scenario, instead of it, what must differ
+    ("05-sigterm-stuck-epilog", '"1" = "forever"', '"1" = "0.1s"', {"log", "times of stuck"}),
+    ("21-epilog-fails-one-rank", '"1" = 4', '"1" = 5', {"events of job"}),
+    ("21-epilog-fails-one-rank", '"1" = 4', '"0" = 4', {"events of job", "log", "drains"}),
+    ("22-perilog-timeouts--epilog-timeout-term", 'timeout = "1s"', 'timeout = "1.2s"', {"times of job"}),
+    ("18-hk-fails-one-rank", '"3" = "KILL"', '"3" = 7', {"log"}),
+    ("19-cancel-during-prolog--with-epilog", 'do = "cancel job"', 'do = "post-event job x"', {"events of job"}),
+    ("20-prolog-fails-one-rank", "per-rank = true", "per-rank = false", {"events of job", "drains"}),
+    ("29-jobtap-hold", 'name = "hold"', 'name = "held"', {"events of job"}),
+    ("04-sigterm-running-job--noepilog", 'asks = "cancel-running"', "", {"events of job"}),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "seen"), MUTATIONS)
+def test_a_changed_scenario_is_told_apart(name, old, new, seen):
+    text = (HERE / "scenarios" / f"{name}.toml").read_text()
+    assert old in text
+    file = config.validate(tomllib.loads(text.replace(old, new)), ScenarioFile, name)
+    model = simulated(name, Scenario(name=name, path=HERE / name, file=file))[0]
+    assert seen <= {text.split(": ", 1)[0] for text in differences(recorded(name, {}), model)}
 
 
 # ---- when nodes are given back ---------------------------------------------------------------------------
