@@ -5,14 +5,15 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 DEV_STAMP = $(VENV)/.installed-dev
 
-.PHONY: help demo test check docs bench clean
+.PHONY: help demo test soak check docs bench clean
 
 help:
 	@echo "make demo    the point of it, in under a minute: a stuck stop, simulated and real"
 	@echo "make test    all tests"
+	@echo "make soak    200 random rounds of real trees under faults; SOAK_ROUNDS=N for others"
 	@echo "make check   style, types, layers, generated files"
 	@echo "make docs    bring the generated files up to date"
-	@echo "make bench   speed and memory, against peers"
+	@echo "make bench   speed and memory, against peers, into README.md; half an hour, minutes with BENCH=--quick"
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python 3.11 or newer, or set PYTHON=" >&2; exit 2; }
@@ -48,6 +49,10 @@ demo: $(STAMP)
 test: $(DEV_STAMP)
 	@$(BIN)/python -m pytest
 
+SOAK_ROUNDS ?= 200
+soak: $(DEV_STAMP)
+	@BROKERCTL_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest -s -k random_rounds tests/worlds/live/test_soak.py
+
 check: $(DEV_STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
@@ -60,7 +65,7 @@ docs: $(DEV_STAMP)
 	@$(BIN)/python -m tests.generated
 
 bench: $(DEV_STAMP)
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench --update README.md $(BENCH)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import stat
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ import msgspec
 from brokerctl import durations
 from brokerctl.durations import MINUTE, MS, S
 from brokerctl.errors import ConfigError
+from brokerctl.ids import idset, parse_idset
 from brokerctl.records import Command
 from brokerctl.settings import ACTIONS_MAX, SD_STOP_TIMEOUT_MAX_NS, Action, Rung, Settings
 
@@ -143,6 +143,9 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     "broker.shutdown-timeout": Attribute(
         "shutdown_timeout_ns", _duration, "how long the leader waits for its peers to shut down"
     ),
+    "broker.shutdown-slack": Attribute(
+        "shutdown_slack_ns", _duration, "what each level below a broker adds to its bound, beyond its rc3 and ladder"
+    ),
     "broker.finalize-timeout": Attribute(
         "finalize_timeout_ns", _duration, "how long rc3 may take in a signal-initiated stop"
     ),
@@ -199,13 +202,15 @@ def parse_attribute(name: str, value: str, where: str) -> tuple[str, Any]:
 class ActionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """`[[rc1]]`, `[[cleanup]]`, `[[rc3]]`: a string for the shell, or a list that is run directly.
 
-    `text` is what logs call it, if not the command itself.
+    `text` is what logs call it, if not the command itself. `ranks` (of a cleanup action) says where it runs: `all` or
+    an RFC 22 idset, else on the leader alone.
     """
 
     command: str | list[str]
     timeout: str | None = None
     essential: bool = False
     text: str = ""
+    ranks: str = ""
 
 
 class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,6 +224,8 @@ class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; ConfigError in one line otherwise."""
+    import tomllib  # 3 ms, which a broker without a file need not pay
+
     try:
         # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -291,7 +298,17 @@ def action(entry: ActionEntry, shell: str, where: str) -> Action:
         timeout_ns = durations.parse(entry.timeout) if entry.timeout is not None else None
     except ValueError as error:
         raise ConfigError(f"{where}.timeout: {error}") from None
-    return Action(made, timeout_ns, entry.essential)
+    return Action(made, timeout_ns, entry.essential, _ranks(entry.ranks, f"{where}.ranks"))
+
+
+def _ranks(text: str, where: str) -> str:
+    """`all`, or the idset in its shortest form."""
+    if text in {"", "all"}:
+        return text
+    try:
+        return idset(parse_idset(text))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}, or all") from None
 
 
 def attributes(attrs: Mapping[str, str | int | float | bool], where: str) -> dict[str, Any]:
@@ -333,6 +350,9 @@ def resolve(
             entries: list[ActionEntry] = getattr(config, name)
             if len(entries) > ACTIONS_MAX:
                 raise ConfigError(f"{file}: {name}: {len(entries)} actions; expected at most {ACTIONS_MAX}")
+            for index, entry in enumerate(entries):
+                if entry.ranks and name != "cleanup":
+                    raise ConfigError(f"{file}: {name}[{index}].ranks: expected it for cleanup actions alone")
             fields[name] = tuple(
                 action(entry, shell, f"{file}: {name}[{index}]") for index, entry in enumerate(entries)
             )

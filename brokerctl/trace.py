@@ -6,9 +6,8 @@ merge by time, ties by (rank, n).
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +23,15 @@ from brokerctl.records import (
     Cancel,
     CloseOutput,
     Command,
+    Contacted,
     Effect,
     Emptied,
     Ended,
     Event,
+    Exec,
     Exited,
     Fired,
+    Hangup,
     Kill,
     KillFailed,
     Line,
@@ -37,11 +39,17 @@ from brokerctl.records import (
     Lost,
     Moved,
     Notify,
+    Online,
     Output,
     OutputEnded,
     Received,
     Record,
+    Responsive,
+    Results,
+    Send,
     Start,
+    StateIs,
+    Torpid,
 )
 from brokerctl.settings import Settings
 
@@ -83,6 +91,8 @@ def header(
     realtime_offset_ns: int = 0,
 ) -> Header:
     """The header of a trace that begins now."""
+    import hashlib  # 4 MB of a broker's memory, which one without a trace need not have
+
     digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
     return Header(VERSION, rank, host, boot_id, realtime_offset_ns, settings, topology, digest)
 
@@ -129,13 +139,16 @@ def decode_line(data: bytes, where: str, number: int) -> Line:
         raise TraceError(f"{where}:{number}: no trace line: {error}") from None
 
 
-def read(path: Path) -> tuple[Header, Iterator[Line]]:
-    """The header and, lazily, the lines of a trace file."""
+def read(path: Path, *, torn: bool = False) -> tuple[Header, Iterator[Line]]:
+    """The header and, lazily, the lines of a trace file.
+
+    If it may be `torn`, because its writer was killed, a last line without an end is left out.
+    """
     try:
         file = path.open("rb")
     except OSError as error:
         raise TraceError(f"{path}: cannot read: {error.strerror}") from None
-    with_head = _lines(file, str(path))
+    with_head = _lines(file, str(path), torn=torn)
     try:
         head = decode_header(next(with_head, (1, b""))[1], str(path))
     except TraceError:
@@ -144,14 +157,37 @@ def read(path: Path) -> tuple[Header, Iterator[Line]]:
     return head, (decode_line(data, str(path), number) for number, data in with_head)
 
 
-def _lines(file: IO[bytes], where: str) -> Generator[tuple[int, bytes], None, None]:
+def _lines(file: IO[bytes], where: str, *, torn: bool) -> Generator[tuple[int, bytes], None, None]:
     with file:
         number = 0
         while data := file.readline(LINE_SIZE_MAX + 1):
             number += 1
             if len(data) > LINE_SIZE_MAX:
                 raise TraceError(f"{where}:{number}: longer than {LINE_SIZE_MAX >> 20} MiB")
+            if torn and not data.endswith(b"\n"):
+                return
             yield number, data
+
+
+# ---- several ranks
+
+
+def merge(traces: Sequence[tuple[Header, Iterator[Line]]]) -> tuple[Header, Iterator[Line]]:
+    """One trace of the traces of several ranks of an instance: by time, ties by (rank, n).
+
+    TraceError where they are not of one instance, or not of one boot of one machine: then times can't be compared.
+    """
+    heads = [head for head, _ in traces]
+    if not heads:
+        raise TraceError("no trace to merge")
+    first = heads[0]
+    for head in heads:
+        if (head.settings_hash, head.topology, head.boot_id) != (first.settings_hash, first.topology, first.boot_id):
+            raise TraceError(f"the traces of ranks {first.rank} and {head.rank} are not of one instance and boot")
+    import heapq
+
+    merged = heapq.merge(*(lines for _, lines in traces), key=lambda line: (line.t_ns, line.rank, line.n))
+    return msgspec.structs.replace(first, rank=-1, host=first.topology.hosts[0]), merged
 
 
 # ---- equality
@@ -167,8 +203,10 @@ def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
         return f"output {what.run}"
     if isinstance(what, Fired):
         return f"timer {what.timer}"
-    if isinstance(what, Received | Lost):
+    if isinstance(what, Received | Lost | Contacted | Torpid | Responsive):
         return f"link {what.peer}"
+    if isinstance(what, Send | Hangup):
+        return f"to {what.neighbour}"
     return "input" if isinstance(what, Event) else "model"
 
 
@@ -187,6 +225,32 @@ def _nothing(_: object) -> None:
     return None
 
 
+def _log(what: Log) -> Record | None:
+    # Which ranks come online together is a matter of milliseconds.
+    if what.level >= _DEBUG or what.text.startswith("online: "):
+        return None
+    return Log(what.component, what.level, _plain(what.text))
+
+
+# What goes up the tree in batches, and its timers: who shares a batch depends on who was done when.
+_BATCHES = Online | Results
+# A child goes by no other state of its parent; whether it learns of an earlier one depends on when it came.
+_STATES_GONE_BY = frozenset({"quorum", "run", "cleanup", "shutdown", "finalize", "goodbye"})
+
+
+def _fired(what: Fired) -> Record | None:
+    return None if what.timer == "online" or what.timer.startswith("rexec ") else what
+
+
+def _message(what: Send | Received) -> Record | None:
+    message = what.message
+    if isinstance(message, _BATCHES) or (isinstance(message, StateIs) and message.state not in _STATES_GONE_BY):
+        return None
+    if isinstance(message, Exec):
+        return msgspec.structs.replace(what, message=Exec(message.run, Command(message.command.text), message.targets))
+    return what
+
+
 _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     # Timers, attempts to signal, and who holds a pipe depend on races and on the world.
     Arm: _nothing,
@@ -201,7 +265,11 @@ _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     Asked: lambda what: Asked(what.what, text=what.text or " ".join(what.words)),
     Answer: lambda what: Answer(0, {key: what.body[key] for key in ("error",) if key in what.body}),
     Notify: lambda what: Notify(_plain(what.text)),
-    Log: lambda what: None if what.level >= _DEBUG else Log(what.component, what.level, _plain(what.text)),
+    Log: _log,
+    Fired: _fired,
+    Send: _message,
+    Received: _message,
+    Torpid: lambda what: Torpid(what.peer, 0),
 }
 
 

@@ -1,7 +1,8 @@
 """The examples of the documentation: what a page shows, taken out of it, carried out, and compared.
 
 A page has fenced blocks. ```` ```console ```` is a session: lines that begin with `$ ` are commands, the others what
-they print; a line `…` stands for any lines, and times, numbers of processes and this machine's name may differ.
+they print; a line `…` stands for any lines, `…` within one for any text; times, numbers of processes and this machine's
+name may differ.
 ```` ```toml NAME ```` is a file that the commands after it find. All blocks of a page are one session, in a directory
 of its own; a command must exit with 0 unless `echo $?` is there to show what else.
 """
@@ -115,5 +116,5 @@ def alike(expected: str, got: str) -> bool:
     """Whether they say the same, but for what may vary."""
     for pattern, word in _VARIES:
         expected, got = pattern.sub(word, expected), pattern.sub(word, got)
-    parts = [re.escape(part) for part in re.split(r"^…\n", expected, flags=re.MULTILINE)]
-    return re.fullmatch("(?s:.*)".join(parts), got) is not None
+    pattern = re.sub(r"^…\\\n", "(?s:.*)", re.escape(expected), flags=re.MULTILINE).replace("…", ".*")
+    return re.fullmatch(pattern, got) is not None

@@ -2,7 +2,8 @@
 
 A part stands between `<!-- generated: brokerctl COMMAND … -->` and `<!-- end -->`, as a fenced block whose language is
 kept, and so is a first line that shows the command (`$ brokerctl …`). `<!-- generated: attributes -->` is the table of
-a broker's attributes. `--check` writes nothing and exits 1 where a page is stale.
+a broker's attributes, `<!-- generated: moments -->` the grammar of moments. `--check` writes nothing and exits 1 where
+a page is stale.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from signal import Signals
 
 from brokerctl import cli, durations
 from brokerctl.config import ATTRIBUTES, FLUX, HARDENED
+from brokerctl.scenario import moments
 from brokerctl.settings import Settings
 
 ROOT = Path(__file__).parent.parent
-TABLE = re.compile(r"(?P<begin><!-- generated: attributes -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL)
+NAMED = re.compile(
+    r"(?P<begin><!-- generated: (?P<name>attributes|moments) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL
+)
 PART = re.compile(
     r"(?P<begin><!-- generated: brokerctl (?P<command>[^>]*) -->\n```(?P<language>\w*)\n(?:\$ [^\n]*\n)?)"
     r".*?"
@@ -47,6 +51,12 @@ def attributes() -> str:
     return "\n".join(rows) + "\n"
 
 
+def grammar() -> str:
+    """The grammar of moments, as the module that reads them tells it: the indented lines."""
+    rules = [line[4:] for line in (moments.__doc__ or "").splitlines() if line.startswith("    ")]
+    return "\n".join(["```ebnf", *rules, "```"]) + "\n"
+
+
 def shown(field: str, settings: Settings) -> str:
     """A default as `-S` takes it; nothing where there is none."""
     value = getattr(settings, field)
@@ -61,7 +71,8 @@ def shown(field: str, settings: Settings) -> str:
 def renewed(text: str) -> str:
     """The text of a page with each generated part as it should be now."""
     text = PART.sub(lambda part: part["begin"] + printed(part["command"]) + part["end"], text)
-    return TABLE.sub(lambda part: part["begin"] + attributes() + part["end"], text)
+    named = {"attributes": attributes, "moments": grammar}
+    return NAMED.sub(lambda part: part["begin"] + named[part["name"]]() + part["end"], text)
 
 
 def main(argv: list[str], root: Path = ROOT) -> int:

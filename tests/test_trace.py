@@ -22,23 +22,29 @@ from brokerctl.records import (
     Command,
     Emptied,
     Ended,
+    Exec,
     Exited,
     Fired,
+    Hangup,
     Hello,
     Kill,
     KillFailed,
     Line,
     Log,
+    Lost,
     Moved,
+    Online,
     Output,
     OutputEnded,
     Received,
+    Results,
     Send,
     Signal,
     Start,
     StateIs,
+    Torpid,
 )
-from brokerctl.settings import Action
+from brokerctl.settings import Action, Settings
 from brokerctl.trace import Topology, Writer, as_told, component, decode_header, decode_line, header, read
 
 TOPOLOGY = Topology((-1, 0), ("picl0", "picl1"))
@@ -202,3 +208,67 @@ def test_outcomes_are_told():
     assert as_told(Ended("r", "c", 1, "Exited", 5)) != as_told(Ended("r", "c", 0, "Exited", 5))
     assert as_told(Exited("r", 0)) != as_told(Exited("r", 256))
     assert as_told(Log("broker", 6, "a")) != as_told(Log("broker", 6, "b"))
+
+
+# ---- several ranks
+
+
+def _of(rank, *times, parents=(-1, 0), boot_id="b"):
+    head = trace.header(Settings(), trace.Topology(parents, ("a", "b")), rank=rank, host="ab"[rank], boot_id=boot_id)
+    return head, iter([Line(t_ns, rank, n, "<", Fired("x")) for n, t_ns in enumerate(times)])
+
+
+def test_traces_of_several_ranks_merge_by_time_and_ties_by_rank_and_number():
+    head, lines = trace.merge([_of(1, 5, 7, 7), _of(0, 5, 6, 7)])
+    assert [(line.t_ns, line.rank, line.n) for line in lines] == [
+        (5, 0, 0), (5, 1, 0), (6, 0, 1), (7, 0, 2), (7, 1, 1), (7, 1, 2),
+    ]  # fmt: skip
+    assert (head.rank, head.host) == (-1, "a")
+
+
+@pytest.mark.parametrize("other", [{"boot_id": "c"}, {"parents": (-1, -1)}])
+def test_traces_whose_times_mean_nothing_to_each_other_do_not_merge(other):
+    with pytest.raises(TraceError, match="the traces of ranks 0 and 1 are not of one instance and boot"):
+        trace.merge([_of(0, 1), _of(1, 1, **other)])
+
+
+def test_nothing_does_not_merge():
+    with pytest.raises(TraceError, match="no trace"):
+        trace.merge([])
+
+
+def test_half_a_line_at_the_end_is_left_out_where_the_writer_was_killed(tmp_path):
+    path = tmp_path / "trace"
+    head, lines = _of(0, 1, 2)
+    with path.open("wb") as file:
+        writer = trace.Writer(file, head)
+        for line in lines:
+            writer(line)
+        file.write(b'{"t_ns":3,"ra')
+    assert [line.t_ns for line in trace.read(path, torn=True)[1]] == [1, 2]
+    with pytest.raises(TraceError, match="trace:4: no trace line"):
+        list(trace.read(path)[1])
+
+
+# ---- what several ranks tell alike
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        Send(1, StateIs("join")), Received(0, StateIs("init")), Send(0, Online((1,))),
+        Received(1, Results("cleanup.0", ((0, "Exited", (1,)),))), Fired("online"), Fired("rexec cleanup.0"),
+        Log("broker", 6, "online: a (ranks 0)"),
+    ],
+)  # fmt: skip
+def test_what_depends_on_who_came_first_tells_nothing(what):
+    assert trace.as_told(what) is None
+
+
+def test_messages_to_each_neighbour_have_an_order_of_their_own():
+    assert trace.component(Send(1, StateIs("run"))) == trace.component(Hangup(1)) == "to 1"
+    assert trace.component(Torpid(2, 5)) == trace.component(Lost(2, "gone")) == "link 2"
+    assert trace.as_told(Send(1, StateIs("run"))) == Send(1, StateIs("run"))
+    assert trace.as_told(Torpid(2, 5)) == trace.as_told(Torpid(2, 6))
+    one, two = (Send(1, Exec("cleanup.0", Command("text", words), ())) for words in (("a",), ("b",)))
+    assert trace.as_told(one) == trace.as_told(two)

@@ -24,6 +24,9 @@ from brokerctl.settings import Rung, Settings
 # In these a terminating signal is heard; elsewhere it is ignored (FLUX.md 9).
 _HEARD = frozenset({State.JOIN, State.CONFIG_SYNC, State.INIT, State.QUORUM, State.RUN, State.CLEANUP, State.FINALIZE})
 
+# A run that a rank does for the leader: the leader's action answers for it, or the eventlog of a job.
+_FOR_OTHERS = ("rexec.", "job.")
+
 
 class BoundsHeld:
     """Every state of a stop ends within the bound that `model.bounds` promises for it.
@@ -69,8 +72,8 @@ class BoundsHeld:
     def _left(self, rank: int, t_ns: int) -> None:
         bound_ns, held_ns = self._bound(rank), t_ns - self._since[rank]
         if bound_ns is not None and held_ns > bound_ns:
-            text = f"{self._states[rank]} of rank {rank} lasted {as_short(held_ns)}"
-            text += f"; expected at most {as_short(bound_ns)}"
+            state, limit = self._states[rank], as_short(bound_ns)
+            text = f"{state} of rank {rank} lasted {as_short(held_ns)}; expected at most {limit}"
             self._findings.append(Finding(self.NAME, text, t_ns, rank))
 
     def finish(self) -> list[Finding]:
@@ -96,7 +99,7 @@ class HonestExit:
     def see(self, line: Line) -> None:
         """One more line."""
         what, rank = line.what, line.rank
-        if isinstance(what, Ended) and what.rc and not what.run.startswith("job."):
+        if isinstance(what, Ended) and what.rc and not what.run.startswith(_FOR_OTHERS):
             self._failed.setdefault(rank, what)
         elif isinstance(what, Exit) and what.code == 0 and rank in self._failed:
             failed = self._failed[rank]
@@ -174,7 +177,8 @@ class LeavesToRoot:
     """A broker runs rc3 only when its connected children said goodbye, are lost or shed, or its bound ended.
 
     A child is connected when its parent has answered it (it leaves JOIN); its own states tell when it has come to its
-    goodbye. FLUX.md 7.
+    goodbye. A bound is an excuse for the parent alone: a child that it left behind, and that begins rc3 after it, had a
+    bound that was no shorter than its parent's. FLUX.md 7.
     """
 
     NAME = "leaves-to-root"
@@ -185,6 +189,7 @@ class LeavesToRoot:
         self._tree = tree
         self._connected: set[int] = set()  # children that their parent waits for
         self._bound_ended: set[int] = set()
+        self._left_behind: set[int] = set()
         self._findings: list[Finding] = []
 
     def see(self, line: Line) -> None:
@@ -199,22 +204,33 @@ class LeavesToRoot:
                 self._connected.discard(peer)
         elif isinstance(what, Fired) and what.timer == "shutdown-timeout":
             self._bound_ended.add(rank)
+            self._left_behind.update(self._connected.intersection(self._tree.children[rank]))
 
     def _moved(self, line: Line, what: Moved) -> None:
         rank = line.rank
         match what.new:
             case State.JOIN:  # a new life knows nobody
                 self._bound_ended.discard(rank)
+                self._left_behind.discard(rank)
                 self._connected.difference_update(self._tree.children[rank])
             case State.CONFIG_SYNC if rank:
                 self._connected.add(rank)
-            case State.FINALIZE if self._tree.children[rank] and rank not in self._bound_ended:
-                early = [child for child in self._tree.children[rank] if child in self._connected]
-                if early:
-                    text = f"rank {rank} ran rc3 before {self._tree.describe(early)} had said goodbye"
-                    self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
+            case State.FINALIZE:
+                self._finalize(line)
             case State.GOODBYE | State.UNLOAD_BUILTINS | State.EXIT:
                 self._connected.discard(rank)
+
+    def _finalize(self, line: Line) -> None:
+        rank = line.rank
+        if rank in self._left_behind:
+            text = f"rank {rank} ran rc3 after rank {self._tree.parents[rank]}, its parent, whose bound had ended"
+            self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
+        if not self._tree.children[rank] or rank in self._bound_ended:
+            return
+        early = [child for child in self._tree.children[rank] if child in self._connected]
+        if early:
+            text = f"rank {rank} ran rc3 before {self._tree.describe(early)} had said goodbye"
+            self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
 
     def finish(self) -> list[Finding]:
         """What was found."""

@@ -23,12 +23,8 @@ class Finding(msgspec.Struct, frozen=True):
     rank: int = 0
 
 
-class Reader(Protocol):
-    """Sees a trace line by line, and says at its end what it found."""
-
-    @property
-    def NAME(self) -> str:  # noqa: N802 - a constant of each class
-        """The rule's name, as `violates` writes it."""
+class Watch(Protocol):
+    """Sees a trace line by line."""
 
     @property
     def wants(self) -> Wants:
@@ -36,6 +32,14 @@ class Reader(Protocol):
 
     def see(self, line: Line) -> None:
         """One more line, in order."""
+
+
+class Reader(Watch, Protocol):
+    """Sees a trace line by line, and says at its end what it found."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a constant of each class
+        """The rule's name, as `violates` writes it."""
 
     def finish(self) -> list[Finding]:
         """The trace is at its end."""

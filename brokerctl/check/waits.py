@@ -14,6 +14,9 @@ from brokerctl.records import Asked, Ended, Exit, Line, Moved, Served, Signal, S
 # What is over is kept for the longest only: an instance of many ranks waits for hundreds of thousands of things.
 OVER_MAX = 100
 
+# Every follower in RUN says so; whether its leader is to be stopped, the leader's own wait tells.
+PARENT_STOPS = "its parent to stop"
+
 
 class Culprit(msgspec.Struct, frozen=True):
     """Something that a rank waited for during its stop: an action (`on` is its command) or a neighbour.
@@ -37,7 +40,8 @@ class Waits:
 
     def __init__(self) -> None:
         self._now_ns = 0
-        self._open: dict[int, dict[tuple[str, str], tuple[str, int]]] = {}  # rank → who, on (of a run "") → (on, since)
+        # The lines that began what a rank still waits for: small, where hundreds of thousands of ranks wait at once.
+        self._open: dict[int, tuple[Line, ...]] = {}
         self._over: list[Culprit] = []
         self._stopping: dict[int, int] = {}  # rank → since when
 
@@ -48,12 +52,10 @@ class Waits:
         if isinstance(what, Moved):
             if rank not in self._stopping and what.new in STOPPING:
                 self._stopping[rank] = line.t_ns
-        elif isinstance(what, Start):
-            self._open.setdefault(rank, {})[what.run, ""] = (what.command.text, line.t_ns)
-        elif isinstance(what, Waiting):
-            self._open.setdefault(rank, {})[what.who, what.on] = (what.on, line.t_ns)
+        elif isinstance(what, Start) or (isinstance(what, Waiting) and not (rank and what.on == PARENT_STOPS)):
+            self._open[rank] = (*self._open.get(rank, ()), line)
         elif isinstance(what, Ended):
-            self._close(line, what.run, "", what.rc)
+            self._close(line, what.run, None, what.rc)
         elif isinstance(what, Served):
             self._close(line, what.who, what.on, 0)
         elif isinstance(what, Exit):
@@ -63,23 +65,28 @@ class Waits:
         ):
             self._stopping.setdefault(rank, line.t_ns)
 
-    def _close(self, line: Line, who: str, key: str, rc: int) -> None:
-        on, since_ns = self._open.get(line.rank, {}).pop((who, key), ("", 0))
-        stopping_ns = self._stopping.get(line.rank)
-        if not on or stopping_ns is None:
+    def _close(self, line: Line, who: str, on: str | None, rc: int) -> None:
+        rank = line.rank
+        lines = self._open.get(rank, ())
+        begun = next((one for one in lines if _about(one)[0] == who and on in {None, _about(one)[1]}), None)
+        if begun is None:
             return
-        held_ns = line.t_ns - max(since_ns, stopping_ns)
+        if len(lines) == 1:
+            del self._open[rank]
+        else:
+            self._open[rank] = tuple(one for one in lines if one is not begun)
+        held_ns = line.t_ns - max(begun.t_ns, self._stopping.get(rank, line.t_ns))
         if held_ns:  # else it waited for the stop
-            self._over.append(Culprit(line.rank, who, on, held_ns, ended=True, rc=rc))
+            self._over.append(Culprit(rank, *_about(begun), held_ns, ended=True, rc=rc))
             if len(self._over) > 2 * OVER_MAX:
                 self._over = _longest(self._over)
 
     def waiting(self) -> list[Culprit]:
         """What is waited for at this line, the longest first."""
         return _longest(
-            Culprit(rank, who, on, self._now_ns - max(since_ns, self._stopping.get(rank, 0)), ended=False)
-            for rank, waits in self._open.items()
-            for (who, _key), (on, since_ns) in waits.items()
+            Culprit(rank, *_about(one), self._now_ns - max(one.t_ns, self._stopping.get(rank, 0)), ended=False)
+            for rank, lines in self._open.items()
+            for one in lines
         )
 
     def culprits(self) -> list[Culprit]:
@@ -88,6 +95,15 @@ class Waits:
         if self._stopping:
             waiting = [one for one in waiting if one.rank in self._stopping]
         return [*waiting, *_longest(self._over)]
+
+
+def _about(line: Line) -> tuple[str, str]:
+    """Who waits, and on what."""
+    what = line.what
+    if isinstance(what, Start):
+        return what.run, what.command.text
+    assert isinstance(what, Waiting)
+    return what.who, what.on
 
 
 def _longest(culprits: Iterable[Culprit]) -> list[Culprit]:

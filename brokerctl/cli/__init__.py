@@ -13,6 +13,7 @@ from brokerctl.errors import EXIT_BUG, EXIT_FOUND, EXIT_USAGE, BrokerctlError
 # verb → what it is for; the module is brokerctl.cli.VERB, with `main(argv) -> int`.
 VERBS: Mapping[str, str] = {
     "run": "supervise a lifecycle here, in the foreground",
+    "start": "run a whole tree of brokers on this machine, as flux start --test-size does",
     "status": "what a running broker does, and what it waits for",
     "shutdown": "ask a running broker to stop, follow it, return its exit code",
     "cleanup-push": "add a cleanup action to a running broker, before the others",

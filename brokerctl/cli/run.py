@@ -24,6 +24,7 @@ from brokerctl.trace import Topology
 from brokerctl.worlds.live.broker import LiveBroker
 from brokerctl.worlds.live.rundir import Rundir, choose
 
+BUFFER_SIZE = 256 << 10
 USAGE = "brokerctl run [OPTION …] [-- COMMAND [ARGUMENT …]]"
 EPILOG = """\
 The command after -- is rc2: the broker stops when it ends. Without one it runs until it is told to stop: by SIGTERM,
@@ -36,7 +37,7 @@ nothing started. --status-file tells one from the other.
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the lifecycle's code."""
-    _open_standard_streams()
+    open_standard_streams()
     before, rc2 = split(argv)
     parser = _parser()
     options = parser.parse_args(before)
@@ -64,19 +65,25 @@ def _parser() -> Parser:
     parser.add_argument("--trace", metavar="FILE", help="write every input and output of the model there")
     parser.add_argument("--policy", metavar="P", help=f"the defaults: {', '.join(config.POLICIES)} (default: hardened)")
     parser.add_argument("--status-file", metavar="F", help="JSON: kind, code and culprit of the end")
+    # Of programs that start brokers: `start`, and the live world of scenarios.
     parser.add_argument("--settings", help=SUPPRESS)
+    parser.add_argument("--rank", type=int, default=0, help=SUPPRESS)
+    parser.add_argument("--parent", help=SUPPRESS)
+    parser.add_argument("--starter", type=int, default=0, help=SUPPRESS)
+    parser.add_argument("--breakable", action="store_true", help=SUPPRESS)
     return parser
 
 
 def _run(options: Namespace, rc2: list[str], status: StatusFile | None) -> int:
     settings, topology = _settings(options, rc2)
+    _check_place(options, topology)
     rundir = Rundir(choose(options.rundir))
     try:
-        file = _open_trace(options.trace) if options.trace else None
+        file = open_trace(options.trace) if options.trace else None
         if status is not None:
             status.running()
         try:
-            return _supervise(settings, topology, rundir, file, status)
+            return _supervise(settings, topology, rundir, file, status, options)
         finally:
             if file is not None:
                 _close(file)
@@ -85,12 +92,21 @@ def _run(options: Namespace, rc2: list[str], status: StatusFile | None) -> int:
 
 
 def _supervise(
-    settings: Settings, topology: Topology, rundir: Rundir, file: IO[bytes] | None, status: StatusFile | None
+    settings: Settings,
+    topology: Topology,
+    rundir: Rundir,
+    file: IO[bytes] | None,
+    status: StatusFile | None,
+    options: Namespace,
 ) -> int:
-    writer = None if file is None else trace.Writer(file, _header(settings, topology))
+    writer = None if file is None else trace.Writer(file, _header(settings, topology, options.rank))
     log = StderrLog(topology.hosts)
+    # Followers come by the dozen: they fire the plain table, which does the same and is 4 MB less.
     broker = LiveBroker(
-        settings, topology, rundir.path, fire=lifecycle.machine_fire(), trace=writer,
+        settings, topology, rundir.path, rank=options.rank,
+        parent=None if options.parent is None else Path(options.parent),
+        starter=options.starter, breakable=options.breakable,
+        fire=None if options.rank else lifecycle.machine_fire(), trace=writer,
         sinks=[log] if status is None else [log, status],
     )  # fmt: skip
     try:
@@ -120,18 +136,26 @@ def _settings(options: Namespace, rc2: list[str]) -> tuple[Settings, Topology]:
     return settings, topology
 
 
-def _header(settings: Settings, topology: Topology) -> trace.Header:
+def _check_place(options: Namespace, topology: Topology) -> None:
+    """Every follower has a rank and a parent's socket; the leader has none."""
+    if not 0 <= options.rank < len(topology.parents):
+        raise UsageError(f"--rank {options.rank}: is out of range; expected less than {len(topology.parents)}")
+    if (options.rank > 0) != (options.parent is not None):
+        raise UsageError("--parent: belongs to every rank but 0; expected the socket of the parent's rundir")
+
+
+def _header(settings: Settings, topology: Topology, rank: int) -> trace.Header:
     return trace.header(
         settings,
         topology,
-        rank=0,
-        host=topology.hosts[0],
+        rank=rank,
+        host=topology.hosts[rank],
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         realtime_offset_ns=time.time_ns() - time.monotonic_ns(),
     )
 
 
-def _open_trace(name: str) -> IO[bytes]:
+def open_trace(name: str) -> IO[bytes]:
     """The trace file, created or truncated; a FIFO must have its reader already: nothing here waits without bound."""
     try:
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -139,7 +163,8 @@ def _open_trace(name: str) -> IO[bytes]:
         why = "nobody reads this FIFO" if error.errno == errno.ENXIO else error.strerror
         raise UsageError(f"--trace {name}: cannot write: {why}") from None
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
-    return os.fdopen(fd, "wb")
+    # What a turn of the loop tells is written as a whole: half of it would not replay, should the broker be killed.
+    return os.fdopen(fd, "wb", BUFFER_SIZE)
 
 
 def _close(file: IO[bytes]) -> None:
@@ -149,7 +174,7 @@ def _close(file: IO[bytes]) -> None:
         print(f"brokerctl run: --trace: cannot write: {error.strerror}", file=sys.stderr)
 
 
-def _open_standard_streams() -> None:
+def open_standard_streams() -> None:
     """Whatever was closed when we were started must not become the next file that is opened."""
     for fd in (0, 1, 2):
         try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from brokerctl import config, trace
 from brokerctl.cli.options import Parser
+from brokerctl.durations import S
 from brokerctl.errors import EXIT_FOUND, UsageError
-from brokerctl.records import Line
+from brokerctl.model.lifecycle import State
+from brokerctl.records import Exit, Line, Moved
 from brokerctl.report import text, view
-from brokerctl.report.result import Result
+from brokerctl.report.result import Result, Told
 from brokerctl.scenario import at, runner
 from brokerctl.scenario import format as scenario_format
 
@@ -34,7 +37,13 @@ def main(argv: list[str]) -> int:
     if options.at is not None:
         print(view.text(at.look(scenario, options.at, options.policy, options.sets)), end="")
         return 0
-    colour = sys.stdout.isatty()
+    colour, size = sys.stdout.isatty(), len(resolved.topology.parents)
+    progress = Progress(size) if size >= text.MANY and sys.stderr.isatty() else None
+
+    def tell(told: Told) -> None:
+        if progress is not None:
+            progress.clear()
+        print(text.entry(told, colour=colour))
 
     def run(sink: Callable[[Line], None] | None) -> Result:
         return runner.run(
@@ -42,8 +51,9 @@ def main(argv: list[str]) -> int:
             "sim",
             policy=options.policy,
             sets=options.sets,
-            tell=lambda told: print(text.entry(told, colour=colour)),
+            tell=tell,
             sink=sink,
+            watch=progress,
         )
 
     if options.trace is None:
@@ -56,8 +66,43 @@ def main(argv: list[str]) -> int:
             raise
         except OSError as error:
             raise UsageError(f"--trace {options.trace}: cannot write: {error.strerror}") from None
+    if progress is not None:
+        progress.clear()
     print()
     print(text.eventlogs(result), end="")
     print(text.verdict(result, colour=colour), end="")
     # A scenario may expect its deadlock, and its test passes then; who asks what will happen is told by the code too.
     return EXIT_FOUND if result.status == "failed" or result.deadlocks else 0
+
+
+class Progress:
+    """A line on the terminal that says how far a simulation of many ranks has come."""
+
+    wants: frozenset[type] = frozenset({Moved, Exit})
+    _EVERY_LINES = 2000
+    _EVERY_S = 0.1
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lines = self._run = self._ended = 0
+        self._next_s = 0.0
+        self._shown = False
+
+    def see(self, line: Line) -> None:
+        """One more line; the clock is looked at now and then."""
+        if isinstance(line.what, Exit):
+            self._ended += 1
+        elif isinstance(line.what, Moved):
+            self._run += line.what.new == State.RUN
+        self._lines += 1
+        if self._lines % self._EVERY_LINES == 0 and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._EVERY_S
+            self._shown = True
+            counts = f"{self._run:,} of {self._size:,} ranks have been in run, {self._ended:,} have ended"
+            print(f"\r\x1b[K{line.t_ns / S:9.3f} {counts}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Make room for other lines."""
+        if self._shown:
+            self._shown = False
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

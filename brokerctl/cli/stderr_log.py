@@ -56,6 +56,11 @@ class StderrLog:
 
     def write(self, found: Entry) -> None:
         """Log this; it is kept or dropped where the reader doesn't take it."""
+        text = self._as_person(found) if self._person else str(found)
+        self.pass_on(text.encode(errors="backslashreplace") + b"\n", found.rank)
+
+    def pass_on(self, data: bytes, rank: int = 0) -> None:
+        """Write bytes as they are, on the same terms."""
         if self._gone:
             return
         self._drain()
@@ -63,14 +68,13 @@ class StderrLog:
             self._dropped += 1
             return
         if self._dropped:
-            self._keep(Entry(WARNING, "broker", found.rank, f"{self._dropped} lines were not logged: nobody read them"))
+            lost = Entry(WARNING, "broker", rank, f"{self._dropped} lines were not logged: nobody read them")
             self._dropped = 0
-        self._keep(found)
+            self._keep(f"{self._as_person(lost) if self._person else lost}\n".encode())
+        self._keep(data)
         self._drain()
 
-    def _keep(self, found: Entry) -> None:
-        text = self._as_person(found) if self._person else str(found)
-        data = text.encode(errors="backslashreplace") + b"\n"
+    def _keep(self, data: bytes) -> None:
         self._kept.extend(data[at : at + PIECE] for at in range(0, len(data), PIECE))
         self._kept_bytes += len(data)
 
@@ -102,9 +106,10 @@ class StderrLog:
         rows = []
         for text in found.text.split("\n"):
             shown = "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
+            who = found.component if len(self._hosts) == 1 else f"{found.component}[{found.rank}]"
             if self._colour:
-                shown = f"{DIM}{clock} {found.component}{PLAIN}  {colour}{shown}{PLAIN if colour else ''}"
+                shown = f"{DIM}{clock} {who}{PLAIN}  {colour}{shown}{PLAIN if colour else ''}"
             else:
-                shown = f"{clock} {found.component}  {shown}"
+                shown = f"{clock} {who}  {shown}"
             rows.append(shown)
         return "\n".join(rows)

@@ -61,17 +61,30 @@ class Family:
             reached = bool(self.cgroup.members())
             if self.cgroup.kill():
                 return 0 if reached else errno.ESRCH
-        results = []
         grouped = self.pidfd is not None
-        if grouped:
-            results.append(self._kill_group(signum))
+        results = [self._kill_group(signum)] if grouped else []
+        return _verdict(results + self._kill_others(signum, skip_group=grouped and results[0] == 0))
+
+    def kill_at_once(self, signum: int) -> bool:
+        """Signal the process group while its number is ours; who is elsewhere is `kill_elsewhere`'s.
+
+        Finding those takes milliseconds, in which the ones that are about to die would wait for our processor.
+        """
+        return self.cgroup is None and self.pidfd is not None and self._kill_group(signum) == 0
+
+    def kill_elsewhere(self, signum: int) -> None:
+        """Signal what has left the process group."""
+        self._kill_others(signum, skip_group=True)
+
+    def _kill_others(self, signum: int, *, skip_group: bool) -> list[int]:
+        results: list[int] = []
         seen: set[tuple[int, int]] = set()
         for _ in range(ROUNDS_MAX):
-            fresh = self._fresh(seen, skip_group=grouped and results[0] == 0)
+            fresh = self._fresh(seen, skip_group=skip_group)
             if not fresh:
                 break
             results.extend(self._kill_one(pid, signum) for pid in fresh)
-        return _verdict(results)
+        return results
 
     def _kill_group(self, signum: int) -> int:
         """To the process group; the number is ours as long as the main process isn't reaped."""

@@ -146,6 +146,9 @@ class Broker:
         self.reason = self.reason or "parent"
         self._node.rexec.abort_local()
         match self.state:
+            case State.CONFIG_SYNC:
+                self._node.cancel("config-sync-timeout")
+                self.post(Event.SYNC_FAIL)  # what was asked of it will never be answered
             case State.QUORUM:
                 self.post(Event.QUORUM_FAIL)
             case State.GOODBYE:
@@ -171,7 +174,9 @@ class Broker:
                 self._wait("quorum")
             self._remind_quorum()
         node.overlay.report_online((node.rank,))
-        if node.overlay.parent_state == State.RUN:
+        if node.overlay.parent_lost:
+            self.post(Event.QUORUM_FAIL)
+        elif node.overlay.parent_state == State.RUN:
             self.post(Event.QUORUM_FULL)
         elif node.overlay.parent_state == State.SHUTDOWN:
             self.reason = "parent"
@@ -259,6 +264,7 @@ class Broker:
         node = self._node
         if not node.settings.shells_hang:
             node.rexec.end_tasks()
+        node.cancel("quorum-warn")
         limit_ns = bounds.shutdown_ns(node.settings, node.tree, node.rank) if node.overlay.peers else None
         if node.rank == 0 and node.settings.shutdown_timeout_outlives_state:
             limit_ns = node.settings.shutdown_timeout_ns

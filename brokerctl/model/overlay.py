@@ -99,7 +99,9 @@ class Overlay:
 
     def report_online(self, ranks: Iterable[int]) -> None:
         """These ranks have reached QUORUM: told upwards in batches, to the leader's count."""
-        self._online = self._online.union(ranks)
+        if self._online is _NOBODY:
+            self._online = set()
+        self._online.update(ranks)
         if not self._reporting:
             self._reporting = True
             self._node.arm("online", self._node.settings.online_batch_ns, self._report)

@@ -10,9 +10,19 @@ from brokerctl.report.result import Delay, Result, Told
 
 # From here on it is worth saying how long a run really took.
 MANY = 1000
+# What a line about many ranks shows of a rank set, and of its text, before it breaks off; a trace has all of it.
+RANKS_SHOWN, TEXT_SHOWN = 100, 300
 _RED, _GREEN, _YELLOW, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"passed": _GREEN, "failed": _RED, "skipped": _YELLOW}
 _WORDS = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
+
+
+def short(text: str, limit: int) -> str:
+    """The text, or its beginning up to a comma and how much is left out: `1-19,21-43,… (1,512 characters more)`."""
+    if len(text) <= limit:
+        return text
+    at = text.rfind(",", 0, limit) + 1 or limit
+    return f"{text[:at]}… ({len(text) - at:,} characters more)"
 
 
 def _paint(text: str, colour: str, *, on: bool) -> str:
@@ -36,10 +46,10 @@ def entry(told: Told, *, colour: bool = False) -> str:
     if told.ranks:
         until = f"{told.until_ns / S:.3f}"
         head = f"{head.rstrip()}{'' if head.strip() == until else f'-{until}':<10} "
-        plain = plain.replace(f"[{entry.rank}]", f"[{told.ranks}]")
+        plain = plain.replace(f"[{entry.rank}]", f"[{short(told.ranks, RANKS_SHOWN)}]")
     lines = []
     for line in entry.text.split("\n"):
-        text = plain + printable(line)
+        text = plain + (short(printable(line), TEXT_SHOWN) if told.ranks else printable(line))
         lines.append(head + (_paint(text, _RED, on=colour) if entry.level <= ERR else text))
     return "\n".join(lines)
 
@@ -60,16 +70,20 @@ def line(result: Result, *, colour: bool = False) -> str:
     return text
 
 
+def _ranks(count: int) -> str:
+    return f"{count:,} ranks are" if count != 1 else "1 rank is"
+
+
 def ending(result: Result) -> str:
     """How the run ended: `exit code 129 45.0s after the stop began`."""
     text = f"exit code {result.exit_code}"
     if result.stop_ns is not None:
         text += f", {as_short(result.stop_ns)} after the stop began"
     if result.outcome == "ended":
-        return text + (f"; {result.unended:,} ranks are frozen for good" if result.unended else "")
+        return text + (f"; {_ranks(result.unended)} frozen for good" if result.unended else "")
     if result.exit_code is not None and result.outcome:
-        what = "are stuck" if result.outcome == "stuck" else "had not ended at the horizon"
-        return f"{text}; {result.unended:,} other ranks {what}"
+        what = "stuck" if result.outcome == "stuck" else "not ended at the horizon"
+        return f"{text}; {_ranks(result.unended)} {what}"
     if result.outcome == "stuck":
         return "stuck: nothing can happen any more, and the broker has not ended"
     return "not ended at the horizon" if result.outcome else "could not be run"

@@ -55,6 +55,8 @@ def instance(given: Instance, scenario: Path) -> Instance:
     where = f"{scenario}: instance.bootstrap"
     if given != Instance(bootstrap=given.bootstrap):
         raise ScenarioError(f"{where}: says size, topology, parents and hosts; expected none of them beside it")
+    if not given.bootstrap.isprintable():
+        raise ScenarioError(f"{where}: {given.bootstrap!r} is no file name; expected one relative to the scenario")
     path = scenario.parent / given.bootstrap
     try:
         read = config.validate(config.read_toml(path), FluxConfig, str(path))

@@ -29,7 +29,7 @@ from brokerctl.scenario.sets import rank_set
 from brokerctl.scenario.stop import StopClock
 from brokerctl.worlds.contract import Outcome
 
-_ACTION = re.compile(r"(?:rank (0|[1-9][0-9]{0,8}) )?((?:rc1|rc2|cleanup|rc3)\.(?:0|[1-9][0-9]{0,4}))")
+_ACTION = re.compile(r"(?:rank (0|[1-9][0-9]{0,8}) )?((?:rexec\.)?(?:rc1|rc2|cleanup|rc3)\.(?:0|[1-9][0-9]{0,4}))")
 _RANK = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 12  # transitions that a message shows before it breaks off
 

@@ -2,14 +2,15 @@
 
     moment   = duration | event , [ offset ] ;
     event    = [ "rank" , number ] , ( STATE | action | job ) , [ "nth" , number ] ;
-    action   = ( "rc1" | "rc2" | "cleanup" | "rc3" ) , "." , number , ( "start" | "end" ) ;
+    action   = [ "rexec." ] , ( "rc1" | "rc2" | "cleanup" | "rc3" ) , "." , number , ( "start" | "end" ) ;
     job      = NAME , EVENT ;              (* an event of that job's eventlog: RFC 21 *)
     offset   = ( "+" | "-" ) , duration ;
     duration = (* RFC 23, finite *) ;
 
-A duration alone counts from the first event of the run. A STATE is the moment of entering it; `start` is
-when the action's process is started, `end` when the action is complete. The rank is 0 and `nth` is 1 (the
-first time) if not said. `cleanup.3 start + 30s`, `rank 2 finalize nth 1`, `1.5s`.
+A duration alone counts from the first event of the run. A STATE is the moment of entering it; `start` is when the
+action's process is started, or an action on many ranks is sent out, `end` when the action is complete;
+`rexec.cleanup.0` is what one of these ranks runs. The rank is 0 and `nth` is 1 (the first time) if not said.
+`cleanup.3 start + 30s`, `rank 2 finalize nth 1`, `1.5s`.
 """
 
 from __future__ import annotations
@@ -23,18 +24,24 @@ import msgspec
 from brokerctl import durations
 from brokerctl.errors import ScenarioError
 from brokerctl.model.lifecycle import State
-from brokerctl.records import Ended, JobEvent, Line, Moved, Start
+from brokerctl.records import Ended, JobEvent, Line, Moved, Start, Waiting
 
 Kind = Literal["time", "state", "start", "end", "job"]
 
-_KINDS: dict[str, type] = {"start": Start, "end": Ended, "job": JobEvent}
+_KINDS: dict[Kind, frozenset[type]] = {
+    "time": frozenset({Moved}),
+    "state": frozenset({Moved}),
+    "start": frozenset({Start, Waiting}),
+    "end": frozenset({Ended}),
+    "job": frozenset({JobEvent}),
+}
 # RFC 21; scripts and plugins post others, which have no moment.
 EVENTS = (
     "submit", "validate", "depend", "priority", "alloc", "prolog-start", "prolog-finish", "start", "finish", "release",
     "epilog-start", "epilog-finish", "free", "clean", "exception", "flux-restart",
 )  # fmt: skip
 _STATES = frozenset(str(state) for state in State)
-_RUN = re.compile(r"(rc1|rc2|cleanup|rc3)\.(0|[1-9][0-9]{0,4})")
+_RUN = re.compile(r"(?:rexec\.)?(rc1|rc2|cleanup|rc3)\.(0|[1-9][0-9]{0,4})")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -63,7 +70,7 @@ class Moment(msgspec.Struct, frozen=True):
     @property
     def wants(self) -> frozenset[type]:
         """The kinds of record that it is known by; a time is known by the first line of a run."""
-        return frozenset({_KINDS.get(self.kind, Moved)})
+        return _KINDS[self.kind]
 
     def matches(self, line: Line) -> bool:
         """Whether this line is such an event, the how-manieth whatever."""
@@ -75,6 +82,8 @@ class Moment(msgspec.Struct, frozen=True):
         if self.kind == "job":
             return isinstance(what, JobEvent) and (what.label, what.name) == (self.subject, self.event)
         if self.kind == "start":
+            if isinstance(what, Waiting):
+                return what.who == self.subject
             return isinstance(what, Start) and what.run == self.subject
         return self.kind == "end" and isinstance(what, Ended) and what.run == self.subject
 

@@ -17,7 +17,7 @@ from brokerctl.scenario import faults, jobs, moments, puppets, tree
 from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
 from brokerctl.scenario.sets import rank_set
 from brokerctl.settings import ACTIONS_MAX, Action
-from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step
+from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step, needs_of
 from brokerctl.worlds.puppets import PuppetSpec
 
 # What a broker handles (FLUX.md 33); it does not notice the others, or dies of them.
@@ -152,14 +152,11 @@ def _signal(name: str, where: str) -> int:
 
 
 def _needs(size: int, specs: dict[str, PuppetSpec], steps: list[Step], *, has_jobs: bool) -> frozenset[Capability]:
-    needs: set[Capability] = set()
+    needs: set[Capability] = set(needs_of(step.deed for step in steps))
     if has_jobs or any(spec.asks for spec in specs.values()):
         needs.add("jobs")
     if size > 1:
         needs.add("ranks")
     if any(spec.uninterruptible for spec in specs.values()):
         needs.add("uninterruptible")
-    events = [step.deed.event for step in steps if isinstance(step.deed, Deliver)]
-    if any(isinstance(event, Asked) and event.what == "panic" for event in events):
-        needs.add("panic")
     return frozenset(needs)

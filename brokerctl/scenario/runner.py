@@ -10,8 +10,8 @@ import msgspec
 
 from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.eventlogs import Eventlogs
-from brokerctl.check.invariants import INVARIANTS, BoundsHeld
-from brokerctl.check.reader import Dispatch, See, Wants
+from brokerctl.check.invariants import INVARIANTS, BoundsHeld, LeavesToRoot
+from brokerctl.check.reader import Dispatch, See, Wants, Watch
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
 from brokerctl.errors import BrokerctlError, UsageError
@@ -37,6 +37,7 @@ DELAYS_MAX = 3
 # More eventlogs than that nobody reads below a story.
 EVENTLOGS_MAX = 4
 DELAY_MIN_NS = 10 * MS
+_EXCUSED = frozenset({BoundsHeld.NAME, LeavesToRoot.NAME})
 
 
 def world(name: str) -> World:
@@ -73,14 +74,18 @@ def run(
     sets: Sequence[str] = (),
     tell: Callable[[Told], None] | None = None,
     sink: Callable[[Line], None] | None = None,
+    watch: Watch | None = None,
 ) -> Result:
-    """Run a scenario in a world, all its lives. `tell` gets each log entry and `sink` each line, as they come."""
+    """Run a scenario in a world, all its lives.
+
+    `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come.
+    """
     results: list[Result] = []
     shift = lives.Shift()
     restored: dict[str, str] = {}
     for life in lives.of(scenario):
         told, shown = shift.teller(tell), shift.sink(sink)
-        result, outcome = _run(lives.after(life, restored), world_name, policy, sets, told, shown)
+        result, outcome = _run(lives.after(life, restored), world_name, policy, sets, told, shown, watch)
         results.append(msgspec.structs.replace(result, replay=replay_command(scenario, world_name, policy, sets)))
         if outcome is None:
             break
@@ -96,6 +101,7 @@ def _run(
     sets: Sequence[str],
     tell: Callable[[Told], None] | None,
     sink: Callable[[Line], None] | None,
+    watch: Watch | None,
 ) -> tuple[Result, Outcome | None]:
     """One life of an instance; no outcome where the world could not run it."""
     where = world(world_name)
@@ -104,7 +110,7 @@ def _run(
     result = _planned(scenario, world_name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
         return msgspec.structs.replace(result, status="skipped", reason=reason), None
-    readers = _Readers(scenario, resolved, tell, sink, all_lines=real_time or sink is not None)
+    readers = _Readers(scenario, resolved, tell, sink, watch, all_lines=real_time or sink is not None)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
     try:
@@ -135,6 +141,7 @@ class _Readers:
         resolved: Resolved,
         tell: Callable[[Told], None] | None,
         sink: Callable[[Line], None] | None,
+        watch: Watch | None,
         *,
         all_lines: bool,
     ) -> None:
@@ -160,6 +167,8 @@ class _Readers:
             (self.story.wants, self.story.see),
             *((rule.wants, rule.see) for rule in self._rules),
         ]
+        if watch is not None:
+            readers.append((watch.wants, watch.see))
         if sink is not None:
             readers.append((None, sink))
         self.dispatch = Dispatch(readers)
@@ -171,9 +180,9 @@ class _Readers:
         """The result of a run that came to its end."""
         self.story.finish()
         clock, told = self._clock, self.story.told
-        # Who was killed or stopped from outside keeps no bound; those that wait for it must.
+        # Who was killed or stopped from outside keeps no bound and no order; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
-        found = [one for one in found if one.name != BoundsHeld.NAME or one.rank not in self._hurt]
+        found = [one for one in found if one.name not in _EXCUSED or one.rank not in self._hurt]
         begin_ns = clock.begun_ns or 0
         deadlocks = tuple(
             Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in found if one.name == NoDeadlock.NAME

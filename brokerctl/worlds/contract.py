@@ -5,19 +5,22 @@ A scenario reaches a world as `Resolved`: everything drawn and decided, no text 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
 import msgspec
 
-from brokerctl.records import AnyEvent, Line
+from brokerctl.records import AnyEvent, Asked, Line
 from brokerctl.settings import Settings
 from brokerctl.trace import Topology
 from brokerctl.worlds.puppets import PuppetSpec
 
 Sink = Callable[[Line], None]
 
-Capability = Literal["virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "jobs"]
+# The last three: what no UNIX socket and no process that was killed for good can be made to do.
+Capability = Literal[
+    "virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "jobs", "half-open", "slow-links", "restart"
+]
 
 
 class Trigger(Protocol):
@@ -59,6 +62,26 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 
 
 Deed = Deliver | Release | Fault
+
+_FAULT_NEEDS: Mapping[FaultKind, Capability] = {
+    "half-open": "half-open",
+    "heal": "half-open",  # only such a link, or a slow one, can be as before
+    "slow": "slow-links",
+    "restart": "restart",
+}
+
+
+def needs_of(deeds: Iterable[Deed]) -> frozenset[Capability]:
+    """What a world must be capable of to do these."""
+    needs: set[Capability] = set()
+    for deed in deeds:
+        if isinstance(deed, Release):
+            needs.add("uninterruptible")
+        elif isinstance(deed, Deliver) and isinstance(deed.event, Asked) and deed.event.what == "panic":
+            needs.add("panic")
+        elif isinstance(deed, Fault) and deed.kind in _FAULT_NEEDS:
+            needs.add(_FAULT_NEEDS[deed.kind])
+    return frozenset(needs)
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from tests.bench import overshoot, simulated, startup
@@ -34,7 +35,9 @@ MARKS = re.compile(r"(<!-- bench -->\n).*?(<!-- end bench -->\n)", re.DOTALL)
 def table(rows: Sequence[Row], where: str) -> str:
     """The rows as Markdown, with the machine that they are of."""
     lines = [f"Measured on: {where}.", "", "| what | measured | goal |", "|---|---|---|"]
-    lines += [f"| {row.what} | {' | '.join(row.shown())} |" for row in rows]
+    for what, group in groupby(rows, lambda row: row.what):
+        measured, goals = zip(*(row.shown() for row in group), strict=True)
+        lines.append(f"| {what} | {', '.join(measured)} | {', '.join(goal for goal in goals if goal)} |")
     return "\n".join(lines) + "\n"
 
 

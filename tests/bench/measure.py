@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One figure. `goal` is the most that it should be (the least, with `at_least`); None where there is none."""
+    """One figure: `part` of `what`. `goal` is the most that it should be, with `at_least` the least; None is none."""
 
     item: str
     what: str
+    part: str
     value: float
     unit: str
     goal: float | None = None
@@ -23,9 +24,10 @@ class Row(NamedTuple):
 
     def shown(self) -> tuple[str, str]:
         """The figure and its goal, as the table has them."""
-        goal = "" if self.goal is None else f"{'≥' if self.at_least else '≤'} {_figure(self.goal, self.unit)}"
+        part = f"{self.part} " if self.part else ""
+        goal = "" if self.goal is None else f"{part}{'≥' if self.at_least else '≤'} {_figure(self.goal, self.unit)}"
         missed = self.goal is not None and (self.value < self.goal if self.at_least else self.value > self.goal)
-        return _figure(self.value, self.unit) + (" (missed)" if missed else ""), goal
+        return f"{part}{_figure(self.value, self.unit)}{' (missed)' if missed else ''}", goal
 
 
 def _figure(value: float, unit: str) -> str:

@@ -1,8 +1,8 @@
 """The simulator's peer: the same brokers, links and processes, but SimPy keeps the queue of what is to come.
 
-Everything above the queue is the simulator's own, so both do the same work and write the same trace, which a test
-compares. SimPy is used in two ways: as its tutorial does, with a process and a mailbox (a Store) for each rank, and in
-the leanest way that there is, with nothing but Timeouts and their callbacks.
+Everything above the queue is the simulator's own, so both do the same work, which a test compares. SimPy is used in two
+ways: as its tutorial does, with a process and a mailbox (a Store) for each rank, and in the leanest way that there is,
+with nothing but Timeouts and their callbacks.
 """
 
 from __future__ import annotations

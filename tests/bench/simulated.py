@@ -49,9 +49,13 @@ def small(options: Options) -> list[Row]:
     progress("")
     return [
         Row(
-            "simulate", "simulated stops of one broker, expectations and invariants checked", median(rates), "a second"
+            "simulate",
+            "simulated stops of one broker, expectations and invariants checked",
+            "",
+            median(rates),
+            "a second",
         ),
-        Row("simulate", "`brokerctl simulate` of one: whole process", median(walls) * 1e3, "ms"),
+        Row("simulate", "`brokerctl simulate` of one, whole process", "", median(walls) * 1e3, "ms"),
     ]
 
 
@@ -63,15 +67,15 @@ def sizes(options: Options) -> list[Row]:
         for ranks in wanted:
             one = found[ranks, fanout] = _median(ranks, fanout, "sim", options)
             seconds, megabytes = GOALS.get((ranks, fanout), (None, None))
-            what = f"{ranks:,} ranks, fanout {fanout}"
+            what = f"{ranks:,} ranks, fanout {fanout}, 1% frozen"
             rows += [
-                Row("size", f"{what}: the stop", one["stop_s"], "s", seconds),
-                Row("size", f"{what}: memory of the process", one["rss_kb"] / 1024, "MB", megabytes),
-                Row("size", f"{what}: a rank's start and stop", one["whole_s"] / ranks * 1e6, "µs"),
+                Row("size", what, "the stop", one["stop_s"], "s", seconds),
+                Row("size", what, "memory", one["rss_kb"] / 1024, "MB", megabytes),
+                Row("size", what, "start and stop of a rank", one["whole_s"] / ranks * 1e6, "µs"),
             ]
         growth = _a_rank(found[wanted[-1], fanout]) / _a_rank(found[wanted[0], fanout])
         what = f"cost of a rank, {wanted[-1]:,} against {wanted[0]:,}, fanout {fanout}"
-        rows.append(Row("size", what, growth, "×", GROWTH_MAX))
+        rows.append(Row("size", what, "", growth, "×", GROWTH_MAX))
     for fanout in FANOUTS:
         rows += _peers(found[PEER_SIZE, fanout], fanout, options)
     progress("")
@@ -89,8 +93,8 @@ def _peers(ours: dict[str, Any], fanout: int, options: Options) -> list[Row]:
         assert [ours[key] for key in same] == [peer[key] for key in same], (ours, peer)
         what = f"{PEER_SIZE:,} ranks, fanout {fanout}, against {how}"
         rows += [
-            Row("size", f"{what}: times as fast", peer["whole_s"] / ours["whole_s"], "×", speed, at_least=True),
-            Row("size", f"{what}: memory", 100 * ours["rss_kb"] / peer["rss_kb"], "%", memory),
+            Row("size", what, "speed", peer["whole_s"] / ours["whole_s"], "×", speed, at_least=True),
+            Row("size", what, "memory", 100 * ours["rss_kb"] / peer["rss_kb"], "%", memory),
         ]
     return rows
 

@@ -39,7 +39,7 @@ stderr_logfile=NONE
 
 
 def measure(options: Options) -> list[Row]:
-    """Wall and memory of each, and ratios to ours."""
+    """Time and memory of each, and how many times that is ours."""
     with tempfile.TemporaryDirectory(prefix="brokerctl-bench-") as directory:
         place = Path(directory)
         commands = _commands(place, ("true",), "sh -c 'kill -TERM $PPID'")
@@ -51,18 +51,14 @@ def measure(options: Options) -> list[Row]:
         walls = {name: median(values) for name, values in seconds.items()}
         memory = _memories(place)
     progress("")
-    rows = [Row(ITEM, f"`{OURS}`: whole process, median of {options.runs}", walls[OURS] * 1e3, "ms")]
-    rows += [
-        Row(ITEM, f"… against `{name}` ({walls[name] * 1e3:.3g} ms)", walls[OURS] / walls[name], "×")
-        for name in commands
-        if name != OURS
-    ]
-    rows.append(Row(ITEM, "memory of a broker that supervises", memory[OURS], "MB"))
-    rows += [
-        Row(ITEM, f"… against `{name}` ({memory[name]:.3g} MB)", memory[OURS] / memory[name], "×")
-        for name in commands
-        if name != OURS
-    ]
+    rows = []
+    for name in commands:
+        rows.append(Row(ITEM, f"`{name}`, whole process", "", walls[name] * 1e3, "ms"))
+        if name != OURS:
+            rows.append(Row(ITEM, rows[-1].what, "ours takes", walls[OURS] / walls[name], "×"))
+        rows.append(Row(ITEM, rows[-1].what, "memory", memory[name], "MB"))
+        if name != OURS:
+            rows.append(Row(ITEM, rows[-1].what, "ours takes", memory[OURS] / memory[name], "×"))
     return rows
 
 

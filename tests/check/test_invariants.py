@@ -5,7 +5,7 @@ import pytest
 from brokerctl.check.invariants import INVARIANTS
 from brokerctl.durations import S
 from brokerctl.model.tree import Tree
-from brokerctl.records import Asked, Command, Ended, Exit, Fired, Kill, Line, Moved, Signal, Start
+from brokerctl.records import Asked, Command, Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
 from brokerctl.trace import Topology
 from tests.driver import action, settings
 
@@ -107,3 +107,58 @@ def test_well_formed():
         "time of rank 0 went back at line 2",
         "line 2 of rank 0 came after its exit",
     ]
+
+
+# ---- leaves to root
+
+
+TREE = Tree(Topology((-1, 0, 0), ("n0", "n1", "n2")))
+
+
+def early(*entries):
+    """The findings of leaves-to-root on (rank, record) of a leader with two children."""
+    reader = INVARIANTS["leaves-to-root"](settings(), TREE)
+    for n, (rank, what) in enumerate(entries):
+        reader.see(Line(n, rank, n, "<" if isinstance(what, Lost | Fired) else ">", what))
+    return [finding.text for finding in reader.finish()]
+
+
+JOINED = [(1, moved("join", "config-sync")), (2, moved("join", "config-sync"))]
+GONE = [(1, moved("finalize", "goodbye")), (2, moved("finalize", "goodbye"))]
+RC3 = (0, moved("shutdown", "finalize"))
+
+
+def test_leaves_to_root():
+    assert early(*JOINED, *GONE, RC3) == []
+    assert early(*JOINED, GONE[0], RC3) == ["rank 0 ran rc3 before n2 (rank 2) had said goodbye"]
+    assert early(*JOINED, RC3, *GONE) == ["rank 0 ran rc3 before n[1-2] (rank 1-2) had said goodbye"]
+
+
+def test_leaves_to_root_asks_nobody_who_never_joined():
+    assert early(JOINED[0], GONE[0], RC3) == []
+
+
+@pytest.mark.parametrize("why", [(0, Lost(2, "lost")), (0, Hangup(2)), (0, Fired("shutdown-timeout"))])
+def test_leaves_to_root_waits_for_nobody_who_is_lost_or_shed_nor_beyond_the_bound(why):
+    assert early(*JOINED, GONE[0], why, RC3) == []
+
+
+def test_leaves_to_root_sees_a_child_that_was_left_behind_and_runs_rc3_after_its_parent():
+    behind = [*JOINED, GONE[0], (0, Fired("shutdown-timeout")), (0, Hangup(2)), RC3, (2, moved("shutdown", "finalize"))]
+    assert early(*behind) == ["rank 2 ran rc3 after rank 0, its parent, whose bound had ended"]
+
+
+def test_leaves_to_root_counts_what_the_parent_knows_and_not_the_child():
+    assert early(*JOINED, GONE[0], (2, Lost(0, "lost")), RC3) != []
+    assert early(*JOINED, GONE[0], (2, Fired("shutdown-timeout")), RC3) != []
+
+
+def test_leaves_to_root_begins_anew_with_a_new_life():
+    assert early(*JOINED, (0, moved("load-builtins", "join")), RC3) == []
+
+
+def test_nothing_after_abort_tells_a_signals_kill_from_another_one():
+    made = settings(cleanup=(action("one"), action("two")))
+    kill, start = Kill("cleanup.0", 1, "group"), Start("cleanup.1", Command("two"))
+    assert found("nothing-after-abort", made, *STOP, 5, Signal(15), kill, 6, start) != []
+    assert found("nothing-after-abort", made, *STOP, 5, kill, 6, start) == [], "its own timeout ends one action alone"

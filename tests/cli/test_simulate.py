@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from brokerctl import cli, trace
-from brokerctl.records import Booted, Exit
+from brokerctl.cli.simulate import Progress
+from brokerctl.records import Booted, Exit, Line, Moved
 
 ROOT = Path(__file__).parents[2]
 DEMO = str(ROOT / "scenarios" / "stuck-cleanup.toml")
@@ -77,3 +78,26 @@ def test_nothing_runs_where_the_scenario_is_wrong(tmp_path, capsys):
         f"brokerctl simulate: {path}: step[0].at: 'walk' is no moment; "
         "expected a time, a state, or such as 'cleanup.0 start'\n"
     )
+
+
+def test_equal_lines_of_many_ranks_are_one(capsys):
+    path = ROOT / "scenarios" / "shed-deep.toml"
+    assert cli.main(["simulate", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "broker.info[0-14]: quorum-full: quorum->run\n" in out
+    assert "    3.402           broker.info[1]: rc3-success: finalize->goodbye 0.2s\n" in out
+    assert "overlay.err[5]: picl11 (rank 11) is shed: it holds the shutdown\n" in out
+
+
+def test_progress_counts_who_runs_and_who_has_ended_and_makes_room_for_lines(capsys):
+    progress = Progress(3000)
+    for n in range(2 * Progress._EVERY_LINES):
+        what = Moved("quorum-full", "quorum", "run", 0) if n < 3000 else Exit(0)
+        progress.see(Line(n * 10**6, n, 0, ">", what))
+        progress._next_s = 0.0
+    shown = capsys.readouterr().err
+    assert "    1.999 2,000 of 3,000 ranks have been in run, 0 have ended" in shown
+    assert shown.endswith("    3.999 3,000 of 3,000 ranks have been in run, 1,000 have ended")
+    progress.clear()
+    progress.clear()
+    assert capsys.readouterr().err == "\r\x1b[K"

@@ -2,7 +2,10 @@
 
 import msgspec
 
+from brokerctl.durations import MS, S
+from brokerctl.logs.fluxlog import INFO, Entry
 from brokerctl.report import text
+from brokerctl.report.result import Told
 
 
 def test_a_verdict_says_how_it_ended_who_held_it_up_and_what_failed(results):
@@ -54,6 +57,35 @@ def test_each_way_to_end_has_its_words(results):
     good = results[0]
     assert text.ending(good) == "exit code 0, 2.0s after the stop began"
     assert text.ending(msgspec.structs.replace(good, stop_ns=None)) == "exit code 0"
-    assert text.ending(msgspec.structs.replace(good, outcome="stuck")).startswith("stuck: nothing can happen")
-    assert text.ending(msgspec.structs.replace(good, outcome="horizon")) == "not ended at the horizon"
     assert text.ending(msgspec.structs.replace(good, outcome="")) == "could not be run"
+    alive = msgspec.structs.replace(good, exit_code=None, stop_ns=None)
+    assert text.ending(msgspec.structs.replace(alive, outcome="stuck")).startswith("stuck: nothing can happen")
+    assert text.ending(msgspec.structs.replace(alive, outcome="horizon")) == "not ended at the horizon"
+
+
+def test_where_only_followers_have_not_ended_the_leaders_code_is_told_and_how_many_they_are(results):
+    many = msgspec.structs.replace(results[0], size=3000, unended=1200)
+    assert text.ending(many) == "exit code 0, 2.0s after the stop began; 1,200 ranks are frozen for good"
+    assert text.ending(msgspec.structs.replace(many, unended=1)).endswith("; 1 rank is frozen for good")
+    stuck = msgspec.structs.replace(many, outcome="stuck")
+    assert text.ending(stuck) == "exit code 0, 2.0s after the stop began; 1,200 ranks are stuck"
+
+
+def test_equal_entries_of_many_ranks_are_one_with_the_range_of_their_times():
+    entry = Entry(INFO, "broker", 1, "shutdown: run->cleanup 1s")
+    assert text.entry(Told(5 * S, entry, 5 * S + 2 * MS, "1-255")) == (
+        "    5.000-5.002     broker.info[1-255]: shutdown: run->cleanup 1s"
+    )
+    assert text.entry(Told(5 * S, entry, 5 * S, "1")) == (
+        "    5.000           broker.info[1]: shutdown: run->cleanup 1s"
+    )
+
+
+def test_a_large_run_says_what_was_not_looked_at_and_how_long_it_really_took(results):
+    large = msgspec.structs.replace(
+        results[0], size=16384, checks=9, unchecked=("well-formed",), elapsed_ns=2 * S, stopping_ns=1 * S
+    )
+    assert text.verdict(large).splitlines()[2:] == [
+        "  9 of 9 expectations and invariants hold; not looked at: well-formed",
+        "  16,384 ranks took 2.0s of real time, 1.0s of it the stop",
+    ]

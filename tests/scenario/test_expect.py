@@ -4,23 +4,34 @@ import pytest
 
 from brokerctl.check.reader import Finding
 from brokerctl.durations import S
+from brokerctl.model.tree import Tree
 from brokerctl.records import (
     Answer,
     Asked,
     Booted,
     Command,
+    Disconnect,
     Ended,
     Event,
     Exit,
+    Goodbye,
+    Hangup,
+    Hello,
     Line,
     Log,
+    Lost,
     Moved,
     Notify,
+    Offline,
+    Received,
+    Send,
     Signal,
     Start,
 )
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario.expect import Expectations, judge
+from brokerctl.scenario.losses import Losses
+from brokerctl.trace import Topology
 from brokerctl.worlds.contract import Outcome
 
 WHATS = [
@@ -49,7 +60,7 @@ def findings(tmp_path):
     def find(text, outcome=ENDED, lines=LINES):
         path = tmp_path / "s.toml"
         path.write_text(f'about = "x"\n[instance]\nsize = 2\n[expect]\n{text}')
-        expectations = Expectations(scenario_format.load(path), ("vm", "vm"))
+        expectations = Expectations(scenario_format.load(path), Tree(Topology((-1, 0), ("vm", "vm"))))
         for line in lines:
             expectations.see(line)
         return [f"{one.name}: {one.text}" for one in expectations.findings(outcome)]
@@ -153,3 +164,46 @@ def test_an_unexpected_violation_and_one_that_did_not_come_both_fail():
     (held,) = judge(["honest-exit"], [])
     assert held.name == "expect.violates"
     assert held.text == "expected the invariant 'honest-exit' to be violated, got none of it"
+
+
+# ---- lost ranks
+
+TREE = Tree(Topology((-1, 0, 0, 1, 1), tuple(f"n{rank}" for rank in range(5))))
+HELLO = [Received(1, Hello()), Received(2, Hello())]
+
+
+def lost(*whats):
+    """The ranks that the leader was told of, after these lines of it."""
+    losses = Losses(TREE)
+    for n, what in enumerate([*HELLO, *whats]):
+        losses.see(Line(n, 0, n, "<", what))
+    return losses.lost
+
+
+def test_a_child_that_is_lost_is_lost_with_its_subtree():
+    assert lost() == set()
+    assert lost(Lost(1, "gone")) == {1, 3, 4}
+    assert lost(Lost(1, "gone"), Lost(2, "gone")) == {1, 2, 3, 4}
+
+
+def test_who_left_before_is_not_lost():
+    assert lost(Received(1, Offline((3,), "left")), Lost(1, "gone")) == {1, 4}
+    assert lost(Received(1, Goodbye()), Lost(1, "gone")) == set()
+
+
+def test_losses_further_down_and_ranks_that_were_shed_count():
+    assert lost(Received(1, Offline((3,), "lost"))) == {3}
+    assert lost(Received(1, Offline((4,), "shed")), Send(1, Disconnect()), Hangup(1)) == {1, 3, 4}
+
+
+def test_one_who_never_said_hello_in_this_life_is_not_lost():
+    assert lost(Moved("builtins-success", "load-builtins", "join", 0), Send(1, Disconnect())) == set()
+
+
+def test_lost_ranks_are_expected_no_more_and_no_less(findings):
+    joined = [*LINES[:2], Line(102 * S, 0, 2, "<", Received(1, Hello())), Line(103 * S, 0, 3, "<", Lost(1, "gone"))]
+    lines = joined + LINES[2:]
+    assert findings("lost = '1'", lines=lines) == []
+    assert findings("lost = ''") == []
+    assert findings("lost = ''", lines=lines) == ["expect.lost: expected none to be lost or shed, got 1"]
+    assert findings("lost = '1'") == ["expect.lost: expected 1 to be lost or shed, got none"]

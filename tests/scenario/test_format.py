@@ -143,6 +143,7 @@ def test_any_bytes_are_a_scenario_or_an_error_in_one_line(tmp_path, data):
 
 TEXTS = st.one_of(
     st.sampled_from(["run", "cleanup.0 start", "1s", "forever", "p", "sigterm", "0", "vm", "HUP", "custom", "kary:0"]),
+    st.sampled_from(["1%", "1% of leaves", "all", "freeze", "restart", "0-99", "disconnect 1", "rank 1 run", "."]),
     st.text(max_size=8),
 )
 SCALARS = st.one_of(st.integers(-9, 300), st.integers(), st.booleans(), st.floats(), TEXTS)
@@ -193,6 +194,7 @@ def test_the_schema_names_every_table_and_forbids_unknown_keys():
     schema = scenario_format.schema()
     definitions = schema["$defs"]
     assert set(definitions) >= {"ScenarioFile", "PuppetEntry", "StepEntry", "Expect", "Instance", "SpanEntry"}
+    assert set(definitions) >= {"FaultEntry", "Live"}
     assert all(one["additionalProperties"] is False for one in definitions.values())
     assert "leaves-run" in definitions["PuppetEntry"]["properties"]
     assert "from" in definitions["SpanEntry"]["properties"]

@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from brokerctl.durations import LIMIT_NS, MS, S
 from brokerctl.model.lifecycle import State
-from brokerctl.records import Command, Ended, Line, Log, Moved, Start
+from brokerctl.records import Command, Ended, Line, Log, Moved, Start, Waiting
 from brokerctl.scenario import moments
 from brokerctl.scenario.moments import Moment, Watcher
 
-ACTIONS = st.builds("{}.{}".format, st.sampled_from(["rc1", "rc2", "cleanup", "rc3"]), st.integers(0, 99_999))
+ACTIONS = st.builds(
+    "{}.{}".format, st.sampled_from(["rc1", "rc2", "cleanup", "rc3", "rexec.cleanup"]), st.integers(0, 99_999)
+)
 RANKS = st.integers(0, 999)
 NTHS = st.integers(1, 999)
 OFFSETS = st.integers(-LIMIT_NS, LIMIT_NS)
@@ -47,6 +49,7 @@ def test_any_text_is_a_moment_or_a_value_error_in_one_line(text):
         ("rank 2 finalize", Moment("state", "finalize", 2)),
         ("cleanup.3 start", Moment("start", "cleanup.3")),
         ("rc3.0 end nth 2", Moment("end", "rc3.0", 0, 2)),
+        ("rank 2 rexec.cleanup.0 end", Moment("end", "rexec.cleanup.0", 2)),
         ("rank 1 rc1.0 start nth 2 + 30s", Moment("start", "rc1.0", 1, 2, 30 * S)),
         ("shutdown - 1.5s", Moment("state", "shutdown", offset_ns=-1500 * MS)),
         ("run +2s", Moment("state", "run", offset_ns=2 * S)),
@@ -132,3 +135,24 @@ def test_a_trigger_answers_at_its_line_and_only_once():
     trigger = moments.parse("run nth 2 + 3s", 1).trigger()
     assert trigger.begin() is None
     assert [trigger.see(one) for one in LINES] == [None] * 6 + [3 * S]
+
+
+def test_an_action_on_many_ranks_starts_when_it_is_sent_out():
+    moment = moments.parse("cleanup.0 start", 3)
+    sent = Line(0, 0, 0, ">", Waiting("cleanup.0", "ranks all"))
+    assert moment.matches(sent)
+    assert not moment.matches(Line(0, 0, 1, ">", Start("rexec.cleanup.0", Command("it"))))
+    assert {Waiting, Start} <= moment.wants
+
+
+@given(MOMENTS)
+def test_a_moment_wants_the_kinds_of_the_lines_that_it_matches(moment):
+    for what in (
+        Moved("event", "old", moment.subject, 0),
+        Start(moment.subject, Command("it")),
+        Ended(moment.subject, "it", 0, "Exited", 0),
+        Waiting(moment.subject, "ranks all"),
+        Log("broker", 6, moment.subject),
+    ):
+        if moment.matches(Line(0, moment.rank, 0, ">", what)):
+            assert type(what) in moment.wants

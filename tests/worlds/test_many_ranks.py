@@ -340,3 +340,23 @@ def test_lines_are_numbered_without_gaps_whatever_the_reader_wants():
         assert isinstance(line, Line)
         assert line.n == numbers.get(line.rank, 0)
         numbers[line.rank] = line.n + 1
+
+
+# ---- a parent that is lost before the start is over
+
+
+def test_a_follower_whose_parent_is_lost_before_it_answered_fails_its_config_sync_at_once():
+    story = Story(2, policy="hardened", heartbeat_timeout_ns=3 * S)
+    story.fault(0.00025, "freeze", 0).run(horizon=30)
+    assert "parent-ready: join->config-sync" in story.moves(1)
+    assert "sync-fail: config-sync->shutdown" in story.moves(1)
+    assert story.outcome.exits == {1: 1}
+    assert story.entered(1, "exit") < 5
+
+
+def test_a_follower_whose_parent_is_lost_in_rc1_never_waits_for_a_quorum():
+    story = Story(2, policy="flux", heartbeat_timeout_ns=1 * S)
+    story.fields["rc1"] = (story.puppet("rc1", {0: 0.1, -1: 3}),)
+    story.fault(1, "crash", 0).run(horizon=30)
+    assert "quorum-fail: quorum->shutdown" in story.moves(1)
+    assert story.outcome.exits == {1: 1}

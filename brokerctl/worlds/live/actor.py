@@ -41,10 +41,15 @@ WAIT_MAX_S = 3600.0
 
 
 def main(words: list[str]) -> NoReturn:
-    """`PARTS [COUNTER]`: act the nth of a JSON list of parts, for the nth process that takes a number at COUNTER."""
+    """`PARTS [COUNTER]`: act the nth of a rank's parts, for the nth process there that takes a number at COUNTER.
+
+    PARTS is JSON: ranks, -1 for every other one, and a list of parts for each.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    parts = msgspec.json.decode(words[0], type=list[Part])
-    nth = _number(words[1], len(parts)) if len(words) > 1 else 0
+    ranks = msgspec.json.decode(words[0], type=dict[int, list[Part]])
+    rank = int(os.environ.get("BROKERCTL_RANK", "0"))
+    parts = ranks.get(rank) or ranks[-1]
+    nth = _number(f"{words[1]}.{rank}", len(parts)) if len(words) > 1 else 0
     _act(parts[nth])
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from brokerctl.kernel import proc, stdio
 from brokerctl.kernel.notify import Notifier, action_environment, watchdog_interval_ns
-from brokerctl.kernel.prctl import become_subreaper
+from brokerctl.kernel.prctl import become_subreaper, signal_when_orphaned
 from brokerctl.logs.fluxlog import Entry, entry
 from brokerctl.model import lifecycle
 from brokerctl.model.node import Node
@@ -36,9 +36,11 @@ from brokerctl.records import (
     Exit,
     Fact,
     Fired,
+    Hangup,
     Kill,
     Line,
     Notify,
+    Received,
     Restored,
     Send,
     Signal,
@@ -47,6 +49,7 @@ from brokerctl.records import (
 )
 from brokerctl.worlds.live import store
 from brokerctl.worlds.live.control_server import ControlServer, Request
+from brokerctl.worlds.live.links import Links
 from brokerctl.worlds.live.loop import Loop, Timer
 from brokerctl.worlds.live.runs import Runs
 
@@ -56,7 +59,6 @@ if TYPE_CHECKING:
 
 Sink = Callable[[Line], None]
 
-RANK = 0
 # FLUX.md 33; the model says what each does.
 SIGNALS = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2,
@@ -64,11 +66,16 @@ SIGNALS = (
 INFO, WARNING = 6, 4
 # Who is left over is named, up to this many: a screenful.
 LEFTOVERS_NAMED = 20
-CONTROL, STORE = "control", "store.json"
+CONTROL, STORE, TBON = "control", "store.json", "tbon"
 
 
 class LiveBroker:
-    """A broker of size 1. `run` runs it to its end; every line goes to `trace` and to each of `sinks`, in order."""
+    """A broker of one rank. `run` runs it to its end; every line goes to `trace` and to each of `sinks`, in order.
+
+    A follower connects to the socket `parent`, its parent's. Where `starter` is the pid that started this broker, its
+    end counts as a SIGTERM: for the leader always, for a follower until it hangs on its parent. `breakable` lets tests
+    cut its link.
+    """
 
     def __init__(
         self,
@@ -76,14 +83,24 @@ class LiveBroker:
         topology: Topology,
         rundir: Path,
         *,
+        rank: int = 0,
+        parent: Path | None = None,
+        starter: int = 0,
+        breakable: bool = False,
         fire: lifecycle.Fire | None = None,
         trace: Writer | None = None,
         sinks: Sequence[Sink] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._environment = dict(os.environ if environment is None else environment)
-        self._node = Node(RANK, settings, Tree(topology), fire or lifecycle.compiled())
+        self._rank = rank
+        self._settings = settings
+        self._tree = Tree(topology)
+        self._node = Node(rank, settings, self._tree, fire or lifecycle.compiled())
         self._hosts = topology.hosts
+        self._parent = parent
+        self._starter = starter
+        self._breakable = breakable
         self._rundir = rundir
         self._trace = trace
         self._sinks = tuple(sinks)
@@ -103,9 +120,11 @@ class LiveBroker:
             try:
                 self._prepare()
                 try:
+                    self._links.open(self._rundir / TBON, self._parent)
                     self._loop.run()
                     self._name_leftovers()
                 finally:
+                    self._links.close()
                     self._runs.close()
                     self._notify.close()
             finally:
@@ -119,11 +138,16 @@ class LiveBroker:
         cookie = f"{os.getpid()}-{os.urandom(6).hex()}"
         environment = action_environment(self._environment)
         environment["BROKERCTL_RUNDIR"] = str(self._rundir)
+        environment["BROKERCTL_RANK"] = str(self._rank)
         loop.ignore(signal.SIGPIPE)
         loop.ignore(signal.SIGTTOU)  # a terminal may be set to stop who logs from its background (stty tostop)
         loop.handle((*SIGNALS, signal.SIGCHLD))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGCHLD))
-        self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper())
+        self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper(), rank=self._rank)
+        self._links = Links(
+            loop, self._rank, self._tree, self._settings,
+            post=self._post, complain=self._complain, joined=self._joined,
+        )  # fmt: skip
         loop.on_signal = self._signalled
         loop.settle = self._settle
         loop.turn_ended = self._flush
@@ -133,6 +157,13 @@ class LiveBroker:
         self._post(Booted())
         for key, value in self._store.values.items():
             self._post(Restored(key, value))
+        if self._starter and not signal_when_orphaned(self._starter, signal.SIGTERM):
+            self._post(Signal(signal.SIGTERM))
+
+    def _joined(self) -> None:
+        """A follower stops with its parent, in order; who started it may go."""
+        if self._starter:
+            signal_when_orphaned(self._starter, 0)
 
     def _ping(self, interval_ns: int) -> None:
         """Tell the watchdog that the loop turns: from the loop itself, or it would prove nothing."""
@@ -151,6 +182,11 @@ class LiveBroker:
             self._post(Signal(signum))
 
     def _asked(self, request: Request, reply: int) -> None:
+        if request.ask == "cut":
+            if self._breakable:
+                self._links.cut()
+            self._control.answer(reply, {} if self._breakable else {"error": "this broker can't be broken"})
+            return
         self._post(Asked(request.ask, reply, request.words))
 
     def _fired(self, name: str) -> None:
@@ -175,7 +211,7 @@ class LiveBroker:
     # ---- lines
 
     def _write(self, now_ns: int, direction: Literal["<", ">"], what: AnyEvent | AnyEffect) -> None:
-        line = Line(now_ns, RANK, self._count, direction, what)
+        line = Line(now_ns, self._rank, self._count, direction, what)
         self._count += 1
         if self._trace is not None:
             try:
@@ -231,7 +267,12 @@ class LiveBroker:
             timer.cancel()
 
     def _send(self, _now_ns: int, order: Send) -> None:
-        raise AssertionError(f"a broker of size 1 has no neighbour {order.neighbour}")
+        self._links.send(order.neighbour, order.message)
+
+    def _hangup(self, _now_ns: int, order: Hangup) -> None:
+        self._links.hangup(order.neighbour)
+        gone = order.neighbour
+        self._queue = deque(event for event in self._queue if not (type(event) is Received and event.peer == gone))
 
     def _tell_manager(self, _now_ns: int, order: Notify) -> None:
         failed = self._notify(order.text)
@@ -257,7 +298,7 @@ class LiveBroker:
         if text in self._complaints:
             return
         self._complaints.add(text)
-        found = Entry(WARNING, "broker", RANK, text)
+        found = Entry(WARNING, "broker", self._rank, text)
         shown = found.plain_head() + text if os.isatty(2) else str(found)
         stdio.write(2, f"{shown}\n".encode(errors="backslashreplace"))
 
@@ -290,6 +331,7 @@ _CARRY_OUT: dict[type[Effect], Callable[..., None]] = {
     Arm: LiveBroker._arm,  # noqa: SLF001
     Cancel: LiveBroker._cancel,  # noqa: SLF001
     Send: LiveBroker._send,  # noqa: SLF001
+    Hangup: LiveBroker._hangup,  # noqa: SLF001
     Notify: LiveBroker._tell_manager,  # noqa: SLF001
     Answer: LiveBroker._answer,  # noqa: SLF001
     Store: LiveBroker._keep,  # noqa: SLF001

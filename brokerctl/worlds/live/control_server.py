@@ -43,7 +43,9 @@ LAST_WORDS_NS = 500_000_000
 ACCEPT_PAUSE_NS = 1_000_000_000
 ACCEPTED_A_TURN = 8
 
-Ask = Literal["status", "shutdown", "cleanup-push", "follow"]
+# `cut` breaks the link to the parent: a fault, for a broker that was started to be tested.
+Ask = Literal["status", "shutdown", "cleanup-push", "disconnect", "follow", "cut"]
+WITH_WORDS = frozenset({"cleanup-push", "disconnect"})
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,10 +78,10 @@ def parse_request(data: bytes) -> Request:
         request = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ControlError(f"no request: {_shown(str(error), 200)}") from None
-    pushes = request.ask == "cleanup-push"
-    if pushes != bool(request.words):
-        has = "without" if pushes else "with"
-        raise ControlError(f"{request.ask} {has} words; expected them for cleanup-push alone")
+    wordy = request.ask in WITH_WORDS
+    if wordy != bool(request.words):
+        has = "without" if wordy else "with"
+        raise ControlError(f"{request.ask} {has} words; expected them for {' and '.join(sorted(WITH_WORDS))} alone")
     if len(request.words) > WORDS_MAX:
         raise ControlError(f"{len(request.words)} words; expected at most {WORDS_MAX}")
     if any("\0" in word for word in request.words):
@@ -118,7 +120,7 @@ class ControlServer:
         self._path = path
         self._clients: dict[int, Client] = {}  # by reply
         self._replies = 0
-        self._listener = _listen(path)
+        self._listener = listen(path)
         self._loop.watch(self._listener.fileno(), READ, self._acceptable)
 
     # ---- the broker's side
@@ -159,7 +161,7 @@ class ControlServer:
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0:
                 break
-            _wait_writable(unread, left_ns)
+            wait_writable([client.socket for client in unread], left_ns)
             for client in unread:
                 self._flush(client)
         for client in tuple(self._clients.values()):
@@ -183,9 +185,7 @@ class ControlServer:
 
     def _pause(self) -> None:
         self._loop.unwatch(self._listener.fileno())
-        self._loop.after(
-            ACCEPT_PAUSE_NS, lambda: self._loop.watch(self._listener.fileno(), READ, self._acceptable)
-        )
+        self._loop.after(ACCEPT_PAUSE_NS, lambda: self._loop.watch(self._listener.fileno(), READ, self._acceptable))
 
     def _welcome(self, connection: socket.socket) -> None:
         self._replies += 1
@@ -320,7 +320,7 @@ def peer_uid(connection: socket.socket) -> int:
     return int(uid)
 
 
-def _listen(path: Path) -> socket.socket:
+def listen(path: Path) -> socket.socket:
     """A listening socket that nobody else could ever connect to: the mask is there before the socket is."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -343,8 +343,9 @@ def _hung_up(connection: socket.socket) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
-def _wait_writable(clients: list[Client], timeout_ns: int) -> None:
+def wait_writable(sockets: list[socket.socket], timeout_ns: int) -> None:
+    """Wait until one of them takes something, or for this time."""
     poll = select.poll()
-    for client in clients:
-        poll.register(client.socket, select.POLLOUT)
+    for each in sockets:
+        poll.register(each, select.POLLOUT)
     poll.poll(timeout_ns / 1e6)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LOCK = "lock"
 CONTROL = "control"
+TBON = "tbon"
+DRAFT = ".tbon"  # its name until it listens
+SOCKETS = (CONTROL, TBON, DRAFT)
 # sockaddr_un has 108 bytes with the final NUL (unix(7)).
 SOCKET_PATH_MAX = 107
 # Each retry means that another broker ended between our open and our lock; more than a few in a row is no accident.
@@ -66,7 +69,7 @@ class Rundir:
         self._lock = -1
         try:
             self._lock = self._take_lock()
-            self._remove_stale_socket()
+            self._remove_stale_sockets()
         except BaseException:
             self._release()
             raise
@@ -103,19 +106,20 @@ class Rundir:
         ours = os.fstat(lock)
         return (now.st_dev, now.st_ino) == (ours.st_dev, ours.st_ino)
 
-    def _remove_stale_socket(self) -> None:
-        """A socket that is there although we hold the lock belonged to a broker that was killed."""
-        try:
-            found = os.stat(CONTROL, dir_fd=self._dir, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(found.st_mode):
-            raise UsageError(f"rundir {self.path}: {CONTROL} is no socket; expected nothing or a stale one")
-        os.unlink(CONTROL, dir_fd=self._dir)
+    def _remove_stale_sockets(self) -> None:
+        """Sockets that are there although we hold the lock belonged to a broker that was killed."""
+        for name in SOCKETS:
+            try:
+                found = os.stat(name, dir_fd=self._dir, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISSOCK(found.st_mode):
+                raise UsageError(f"rundir {self.path}: {name} is no socket; expected nothing or a stale one")
+            os.unlink(name, dir_fd=self._dir)
 
     def close(self) -> None:
-        """Remove the lock and the socket, and the directory if we made it and nothing else is in it."""
-        for name in (CONTROL, LOCK):
+        """Remove the lock and the sockets, and the directory if we made it and nothing else is in it."""
+        for name in (*SOCKETS, LOCK):
             try:
                 os.unlink(name, dir_fd=self._dir)
             except OSError:
@@ -130,6 +134,13 @@ class Rundir:
             if fd >= 0:
                 os.close(fd)
         self._lock = self._dir = -1
+
+
+def remove_files(path: Path) -> None:
+    """Remove what a broker that was killed left in its rundir; nothing that it stored for its next life."""
+    for name in (*SOCKETS, LOCK):
+        with contextlib.suppress(OSError):
+            (path / name).unlink()
 
 
 def _make(path: Path) -> bool:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # looking takes long, it never takes more than a tenth of the time.
 POLL_NS = 50_000_000
 POLL_SHARE = 10
+# How long after its process group the rest of a run is signalled: time for those who die of it to get a processor.
+ELSEWHERE_NS = 2_000_000
 STREAMS: tuple[Name, Name] = ("out", "err")
 # Dead children taken in at once; the rest wait for the next turn, after timers and signals had theirs.
 REAP_MAX = 256
@@ -49,9 +51,7 @@ class Run:
 
     __slots__ = ("cap", "family", "holds_terminal", "name", "seen_empty", "streams", "watched")
 
-    def __init__(
-        self, name: str, family: Family, streams: list[Stream], cap: Cap, *, holds_terminal: bool
-    ) -> None:
+    def __init__(self, name: str, family: Family, streams: list[Stream], cap: Cap, *, holds_terminal: bool) -> None:
         self.name = name
         self.cap = cap
         self.family = family
@@ -80,8 +80,11 @@ class Runs:
         environment: Mapping[str, str],
         *,
         adopts: bool,
+        rank: int = 0,
     ) -> None:
         self._loop = loop
+        # Brokers of one tree may share a cgroup, and their runs have the same names.
+        self._prefix = f"{rank}." if rank else ""
         self._post = post
         self._cookie = cookie
         self._environment = environment
@@ -112,8 +115,8 @@ class Runs:
             self._loop.watch(stream.fd, READ, partial(self._readable, run, stream))
 
     def _start(self, name: str, command: Command) -> Run:
-        group = Cgroup.make(self._cgroup, name) if self._cgroup is not None else None
-        terminal = _terminal() if command.inherit else None
+        group = Cgroup.make(self._cgroup, self._prefix + name) if self._cgroup is not None else None
+        terminal = own_terminal() if command.inherit else None
         pipes: list[tuple[int, int]] = []
         try:
             while len(pipes) < len(STREAMS) and not command.inherit:
@@ -135,7 +138,7 @@ class Runs:
             if group is not None:
                 group.remove()
             if terminal is not None:
-                _take_terminal()
+                take_terminal()
             raise
         finally:
             for _, writer in pipes:
@@ -164,13 +167,21 @@ class Runs:
         if run is None:
             self._post(KillFailed(name, signum, errno.ESRCH))
             return
-        failed = run.family.kill(signum, scope)
+        failed = 0
+        if scope == "all" and run.family.kill_at_once(signum):
+            self._loop.after(ELSEWHERE_NS, lambda: self._kill_elsewhere(run, signum))
+        else:
+            failed = run.family.kill(signum, scope)
         if failed:
             self._post(KillFailed(name, signum, failed))
         if scope == "all":
             run.watched = True
             self._next_look_ns = 0
             self._look_soon(0 if failed else POLL_NS)
+
+    def _kill_elsewhere(self, run: Run, signum: int) -> None:
+        if run.watched:
+            run.family.kill_elsewhere(signum)
 
     def close_output(self, name: str) -> None:
         """Wait no longer for the end of a run's output; who held it is named."""
@@ -240,7 +251,7 @@ class Runs:
         run.family.pidfd = None
         del self._by_pid[run.family.pid]
         if run.holds_terminal:
-            _take_terminal()
+            take_terminal()
         if self._runs.get(run.name) is run:
             self._post(Exited(run.name, status))
         self._look()
@@ -343,7 +354,7 @@ class Runs:
                 os.close(run.family.pidfd)
                 run.family.pidfd = None
             if run.holds_terminal:
-                _take_terminal()
+                take_terminal()
             self._forget(run)
         self._runs.clear()
         self._by_pid.clear()
@@ -354,7 +365,7 @@ class Runs:
             reap.collect(pid)
 
 
-def _terminal() -> int | None:
+def own_terminal() -> int | None:
     """Our stdin, if it is the terminal whose foreground we are: an inheriting run gets it."""
     try:
         return 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
@@ -362,7 +373,7 @@ def _terminal() -> int | None:
         return None
 
 
-def _take_terminal() -> None:
+def take_terminal() -> None:
     """Take the foreground back; without SIGTTOU blocked that would stop us."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:

@@ -16,29 +16,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import brokerctl
 from brokerctl.errors import KernelError
 from brokerctl.records import Asked
 from brokerctl.worlds.contract import Deliver
+from brokerctl.worlds.live import launch
+from brokerctl.worlds.live.launch import BOOT, PATHS
 from brokerctl.worlds.puppets import part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokerctl.model.puppet import Part
     from brokerctl.settings import Action, Settings
     from brokerctl.worlds.contract import Resolved
     from brokerctl.worlds.puppets import PuppetSpec
 
 LISTS = ("rc1", "rc2", "cleanup", "rc3")
 
-# From a checkout or installed, and whatever the directory: what an interpreter needs to find, and nothing else.
-PATHS = ":".join(dict.fromkeys(str(Path(str(module.__file__)).parents[1]) for module in (brokerctl, msgspec)))
-BOOT = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
 # -I: isolated; -S: no site, a quarter of an interpreter's start.
 ACTOR = (
     sys.executable, "-ISc", BOOT + "from brokerctl.worlds.live.actor import main; main(sys.argv[1:])", PATHS
 )  # fmt: skip
-BROKER = (sys.executable, "-Pc", BOOT + "from brokerctl.cli import main; sys.exit(main(sys.argv[1:]))", PATHS)
 
 # What the broker takes for a shell: `SHELL -c TEXT` becomes the actor of a puppet that was pushed while it runs.
 # Signals are blocked at once, and the actor inherits that.
@@ -59,14 +57,13 @@ class Stage:
 
     def __init__(self, scenario: Resolved) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="brokerctl-"))
-        self.rundir = self.folder / "run"
-        self.trace = self.folder / "trace"
-        self.stderr = self.folder / "stderr"
         self.settings = self.folder / "settings"
+        self.size = len(scenario.topology.parents)
         self._scenario = scenario
         self._ways: dict[str, tuple[str, ...]] = {}
         try:
-            os.mkfifo(self.trace, 0o600)
+            for rank in range(self.size):
+                os.mkfifo(self.trace(rank), 0o600)
             self.settings.write_bytes(msgspec.json.encode((self._fill_in(), scenario.topology)))
         except BaseException:
             self.close()
@@ -76,16 +73,26 @@ class Stage:
         """Remove it all."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def argv(self) -> list[str]:
-        """The broker's argument list."""
-        return [
-            *BROKER, "run",
-            "--settings", str(self.settings), "--rundir", str(self.rundir), "--trace", str(self.trace),
-        ]  # fmt: skip
+    def rundir(self, rank: int) -> Path:
+        """A rank's rundir."""
+        return launch.rundir(self.folder, rank)
 
-    def last_words(self) -> str:
-        """The last line that the broker wrote to stderr."""
-        lines = self.stderr.read_bytes()[-4096:].decode(errors="replace").split("\n")
+    def trace(self, rank: int) -> Path:
+        """The FIFO of a rank's trace."""
+        return self.folder / f"trace.{rank}"
+
+    def stderr(self, rank: int) -> Path:
+        """What a rank's broker writes to stderr."""
+        return self.folder / f"stderr.{rank}"
+
+    def argv(self, rank: int) -> list[str]:
+        """The argument list of a rank's broker."""
+        more = ("--trace", str(self.trace(rank)), "--breakable")
+        return launch.argv(self.folder, rank, self._scenario.topology, self.settings, *more)
+
+    def last_words(self, rank: int) -> str:
+        """The last line that a rank's broker wrote to stderr."""
+        lines = self.stderr(rank).read_bytes()[-4096:].decode(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "nothing")
 
     def _fill_in(self) -> Settings:
@@ -123,8 +130,7 @@ class Stage:
     def _new_way(self, spec: PuppetSpec) -> tuple[str, ...]:
         scenario = self._scenario
         uses = self._uses(spec)
-        parts = [part(spec, scenario.seed, 0, nth) for nth in range(uses)]
-        number = parts[0].start_errno
+        number = spec.start_errno
         file = self.folder / f"puppet-{len(self._ways)}"
         if number == errno.ENOENT:
             return (str(file),)
@@ -134,7 +140,13 @@ class Stage:
         if number:
             raise KernelError(f"{scenario.name}: puppet {spec.name}: no live process fails to start with {number}")
         counter = [str(file)] if uses > 1 else []
-        return (*ACTOR, msgspec.json.encode(parts).decode(), *counter)
+        return (*ACTOR, msgspec.json.encode(self._parts(spec, uses)).decode(), *counter)
+
+    def _parts(self, spec: PuppetSpec, uses: int) -> dict[int, list[Part]]:
+        """What its processes do, for each rank; -1 stands for those that do the same as the leader's."""
+        seed = self._scenario.seed
+        drawn = {rank: [part(spec, seed, rank, nth) for nth in range(uses)] for rank in range(self.size)}
+        return {-1: drawn[0], **{rank: parts for rank, parts in drawn.items() if parts != drawn[0]}}
 
     def _uses(self, spec: PuppetSpec) -> int:
         """How often this puppet can be started at most, at least 1."""

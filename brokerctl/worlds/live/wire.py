@@ -38,7 +38,6 @@ from brokerctl.trace import LINE_SIZE_MAX
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-VERSION = 1
 # Who has not said who it is may not fill much memory; who has may send what a trace may hold.
 FIRST_LINE_MAX = 256
 LINE_MAX = LINE_SIZE_MAX
@@ -66,7 +65,7 @@ _decode: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 
 def first_line(rank: int) -> bytes:
     """The first line of a connection."""
-    return _encode(_First(VERSION, rank)) + b"\n"
+    return _encode(_First(1, rank)) + b"\n"
 
 
 def line(message: Message) -> bytes:
@@ -125,13 +124,13 @@ def _check_ranks(ranks: Collection[int], subtree: Collection[int]) -> None:
 
 
 class Splitter:
-    """Cuts what comes into lines, and keeps the beginning of the next one, up to a limit."""
+    """Cuts what comes into lines, and keeps the beginning of the next one, up to a limit: a small one for the first."""
 
-    __slots__ = ("_rest", "limit")
+    __slots__ = ("_limit", "_rest")
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self.limit = FIRST_LINE_MAX
+        self._limit = FIRST_LINE_MAX
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that are complete now; NonsenseError where one is too long."""
@@ -140,6 +139,8 @@ class Splitter:
             lines[0] = bytes(self._rest) + lines[0]
             self._rest = bytearray()
         self._rest += rest
-        if len(self._rest) > self.limit or any(len(each) > LINE_MAX for each in lines):
-            raise NonsenseError("a line that is too long")
+        for line in (*lines, self._rest):
+            if len(line) > self._limit:
+                raise NonsenseError("a line that is too long")
+            self._limit = LINE_MAX if lines else self._limit
         return lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerctl.durations import as_text
+from brokerctl.worlds import losses
 
 if TYPE_CHECKING:
     from brokerctl.settings import Settings
@@ -69,22 +69,18 @@ class Links:
         return LINK_NS + self.slow.get(link, 0)
 
     def child_loss_ns(self, now_ns: int) -> int:
-        """How long until a parent notices that a child is gone: at once, or when it next sends (FLUX.md 84)."""
-        if self._settings.loss_at_once:
-            return LINK_NS
-        period_ns = self._settings.heartbeat_period_ns
-        return period_ns - now_ns % period_ns
+        """How long until a parent notices that a child is gone."""
+        return losses.child_ns(self._settings, now_ns) or LINK_NS
 
     def parent_loss_ns(self) -> int | None:
         """How long until a child notices that its parent is gone; None is never."""
-        return LINK_NS if self._settings.loss_at_once else self._settings.heartbeat_timeout_ns
+        delay_ns = losses.parent_ns(self._settings)
+        return LINK_NS if delay_ns == 0 else delay_ns
 
     def silence_ns(self) -> int | None:
         """How long until a child takes a silent parent for lost; None is never."""
-        return self._settings.heartbeat_timeout_ns
+        return losses.silence_ns(self._settings)
 
     def why(self, *, silent: bool) -> str:
         """How a rank that lost its parent says so."""
-        if silent or not self._settings.loss_at_once:
-            return f"no heartbeat for {as_text(self._settings.heartbeat_timeout_ns)}"
-        return "connection lost"
+        return losses.why(self._settings, silent=silent)

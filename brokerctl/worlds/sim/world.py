@@ -43,7 +43,9 @@ class SimWorld:
     """The world of virtual time."""
 
     name = "sim"
-    capabilities: frozenset[Capability] = frozenset({"virtual-time", "ranks", "uninterruptible", "panic", "jobs"})
+    capabilities: frozenset[Capability] = frozenset(
+        {"virtual-time", "ranks", "uninterruptible", "panic", "jobs", "half-open", "slow-links", "restart"}
+    )
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, to quiescence, or to the horizon."""
@@ -76,6 +78,7 @@ class _Life:
         self._stored: dict[str, str] = {}
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
+        self._torpid: set[int] = set()  # told as silent to their parents
         self._carry: dict[type[Effect], Callable[[int, Any], None]] = {
             Arm: self._arm,
             Cancel: self._cancel,
@@ -174,7 +177,10 @@ class _Life:
 
     def _hangup(self, rank: int, order: Hangup) -> None:
         # The other end was told by the message before; where that got lost, it is silence that tells.
-        self._links.learn(rank, self._links.between(rank, order.neighbour))
+        links, link = self._links, self._links.between(rank, order.neighbour)
+        if links.delay_ns(link) is not None:
+            links.child_knows.add(link)
+        links.learn(rank, link)
 
     def _store(self, rank: int, order: Store) -> None:
         if rank == 0:
@@ -279,14 +285,16 @@ class _Life:
 
             def torpid() -> None:
                 if agenda.is_frozen(rank) and rank not in links.closed:
+                    self._torpid.add(rank)
                     self._deliver(links.parents[rank], Torpid(rank, torpid_ns))
 
             agenda.push(torpid_ns, links.parents[rank], torpid, work=False)
 
     def _thaw(self, rank: int) -> None:
         self._agenda.thaw(rank)
-        if rank and rank not in self._links.closed:
+        if rank in self._torpid and rank not in self._links.closed:
             self._agenda.push(0, self._links.parents[rank], Responsive(rank), work=False)
+        self._torpid.discard(rank)
 
     def _restart(self, rank: int) -> None:
         """A new life on that rank: children of the old one are heard within a heartbeat, and must start anew."""

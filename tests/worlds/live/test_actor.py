@@ -25,7 +25,7 @@ class Actor:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.process = subprocess.Popen(
-                [*ACTOR, msgspec.json.encode(parts).decode(), *counter],
+                [*ACTOR, msgspec.json.encode({-1: parts}).decode(), *counter],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

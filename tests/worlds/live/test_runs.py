@@ -80,6 +80,8 @@ class Stage:
             assert time.monotonic() < end
             for pid in left:
                 os.kill(pid, SIGKILL)
+        for pid in strangers():
+            os.kill(pid, SIGKILL)
         while True:
             try:
                 os.waitpid(-1, 0)

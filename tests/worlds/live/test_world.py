@@ -204,7 +204,7 @@ def test_a_broker_that_breaks_down_is_an_error_with_its_last_words(monkeypatch):
     made = scenario(steps=[("run", Signal(signal.SIGKILL))])
     with pytest.raises(KernelError, match=r"the broker broke down \(-9\): <6>broker.info\[0\]: quorum-full"):
         run(made)
-    monkeypatch.setattr(live.Stage, "argv", lambda _: ["/bin/sh", "-c", "echo no config >&2; exit 2"])
+    monkeypatch.setattr(live.Stage, "argv", lambda *_: ["/bin/sh", "-c", "echo no config >&2; exit 2"])
     with pytest.raises(KernelError, match=r"the broker broke down \(2\): no config"):
         run(scenario())
 
