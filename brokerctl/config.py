@@ -57,6 +57,7 @@ HARDENED = Settings(
     count_every_epilog=True,
     perilog_kill=True,
     housekeeping_drains=True,
+    store_before_rc3=True,
     shells_hang=False,
     rerun_epilog=True,
 )

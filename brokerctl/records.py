@@ -119,6 +119,23 @@ class ShellFailed(Message, frozen=True):
     rank: int
 
 
+class EventWanted(Message, frozen=True):
+    """Up the tree: a script of that job on that rank waits for an event of it; `reply` is how its broker knows it."""
+
+    rank: int
+    reply: int
+    job: str
+    event: str
+
+
+class EventThere(Message, frozen=True):
+    """Down the tree: the event that was waited for there has been posted; `error` says why it never will be."""
+
+    rank: int
+    reply: int
+    error: str = ""
+
+
 class Goodbye(Message, frozen=True):
     """Child → parent: my subtree is done, I would like to go."""
 
@@ -141,6 +158,8 @@ AnyMessage = (
     | Results
     | Said
     | ShellFailed
+    | EventWanted
+    | EventThere
     | Goodbye
     | GoodbyeOk
 )
@@ -170,7 +189,8 @@ class Asked(Event, frozen=True):
     an argument list; `text` is what logs call it, `puppet` a declared process instead) or `panic`. About jobs, all of
     the leader: `submit` (`text` is a JobSpec in JSON), `cancel ID`, `post-event ID NAME KEY=VALUE…`, `hold ID NAME`,
     `release ID NAME`, `housekeeping-kill`, `jobs`, `queue-stop`, `acquire-mute`, `cancel-running`, and `queue-idle`,
-    which is answered when no job is in RUN or CLEANUP.
+    which is answered when no job is in RUN or CLEANUP. `wait-event NAME` of any rank, in a script of a job (`text` is
+    its run), is answered when that job has had the event.
     `reply` names the asker; 0 wants no answer.
     """
 

@@ -65,13 +65,14 @@ class Hold(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A named prolog or epilog action that a plugin holds a job with (FLUX.md 58, 79).
 
     It is finished `after_ns` from its beginning (None: only by `release`), or, with `until`, when that service is
-    active on all nodes of the job.
+    active on all nodes of the job. Before that it `posts` an event that scripts may wait for.
     """
 
     name: str
     phase: Literal["prolog", "epilog"] = "epilog"
     after_ns: int | None = None
     until: str = ""
+    posts: str = ""
 
 
 Script = Literal["", "prolog", "epilog", "housekeeping"]
@@ -170,6 +171,8 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     # Whether nodes where housekeeping failed or was cut off are drained, and housekeeping that a stop cut off is run
     # again after a restart (Flux: neither; letter i).
     housekeeping_drains: bool = False
+    # Whether what is known of jobs is stored before rc3 too, which may fail (Flux: when rc3 has succeeded).
+    store_before_rc3: bool = False
     # Whether the shells of a job hang when a broker of it stops (FLUX.md 65, 93; letter n); else the job is ended.
     shells_hang: bool = True
     # Whether an epilog that the end of the broker has cut off is run again after a restart (letter f).

@@ -302,6 +302,8 @@ class Broker:
     def _enter_finalize(self) -> None:
         node = self._node
         node.cancel("shutdown-warn")
+        if node.jobs is not None and node.settings.store_before_rc3:
+            jobstore.store(node.jobs)
         if not node.settings.shutdown_timeout_outlives_state:
             node.cancel("shutdown-timeout")
         if self.signalled or self.reason == "parent":

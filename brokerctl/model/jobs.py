@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from brokerctl.ids import f58
-from brokerctl.model import jobstore
+from brokerctl.model import eventwaits, jobstore
 from brokerctl.model.housekeeping import Housekeeping
 from brokerctl.model.job import OWNER, Job, JobSpec, JobState
 from brokerctl.model.lifecycle import State
@@ -20,7 +20,7 @@ from brokerctl.model.resources import Resources
 from brokerctl.model.run import WARNING
 from brokerctl.model.services import Services
 from brokerctl.model.tasks import Tasks
-from brokerctl.records import Answer, JobEvent, Served, Waiting
+from brokerctl.records import Answer, EventWanted, JobEvent, Served, Waiting
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
@@ -36,8 +36,8 @@ class JobManager:
     """All jobs of an instance. Only the leader has one, from the first job on."""
 
     __slots__ = (
-        "_again", "_idle", "_scheduling", "housekeeping", "jobs", "loaded", "muted", "next", "node", "perilog", "queue",
-        "resources", "running", "services", "stopped", "tasks",
+        "_again", "_event_waits", "_idle", "_scheduling", "housekeeping", "jobs", "loaded", "muted", "next", "node",
+        "perilog", "queue", "resources", "running", "services", "stopped", "tasks",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -50,6 +50,7 @@ class JobManager:
         self.stopped = self.muted = False
         self._scheduling = False
         self._again: list[tuple[Job, tuple[int, ...] | None]] = []
+        self._event_waits: dict[tuple[str, str], list[EventWanted]] = {}  # job and event → who waits
         self._idle: list[int] = []  # who waits for the queue to be idle
         self.resources = Resources(node)
         self.tasks = Tasks(self)
@@ -110,6 +111,8 @@ class JobManager:
         before = job.state
         job.note(self.node.now_ns, name, context)
         self.node.emit(JobEvent(job.id, job.label, name, context))
+        if self._event_waits:
+            self._tell_waiting(job, name)
         if name.endswith("-start"):
             counted = name == "prolog-start" or before is JobState.CLEANUP or self.node.settings.count_every_epilog
             self._begin(job, name.removesuffix("-start"), context["description"], counted=counted)
@@ -263,6 +266,24 @@ class JobManager:
             "drained": {str(rank): reason for rank, reason in sorted(self.resources.drained.items())},
         }
 
+    # ---- scripts that wait for an event
+
+    def wait_event(self, message: EventWanted) -> None:
+        """A script waits for an event of its job: it is told when that has been posted."""
+        job = self.jobs.get(message.job)
+        if job is None:
+            eventwaits.answer(self.node, message, "unknown job")
+        elif any(name == message.event for _t_ns, name, _context in job.events):
+            eventwaits.answer(self.node, message)
+        else:
+            self._event_waits.setdefault((job.id, message.event), []).append(message)
+            self.node.emit(Waiting(_asker(self, message), f"event {message.event} of {job.label}"))
+
+    def _tell_waiting(self, job: Job, name: str) -> None:
+        for message in self._event_waits.pop((job.id, name), ()):
+            self.node.emit(Served(_asker(self, message), f"event {name} of {job.label}"))
+            eventwaits.answer(self.node, message)
+
     # ---- the end
 
     def _explain_left(self) -> None:
@@ -285,3 +306,7 @@ class JobManager:
             for part in (self.tasks, self.perilog, self.housekeeping):
                 part.unload()
             self.node.rexec.kill_jobs()
+
+
+def _asker(manager: JobManager, message: EventWanted) -> str:
+    return f"script of {manager.jobs[message.job].label} on {manager.node.tree.host(message.rank)}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from brokerctl.durations import as_fsd
 from brokerctl.ids import idset
+from brokerctl.model import eventwaits
 from brokerctl.model.lifecycle import State
 from brokerctl.model.run import CRIT, ERR, INFO
 from brokerctl.model.words import EHOSTUNREACH, error_text
@@ -21,6 +22,8 @@ from brokerctl.records import (
     ConfigGet,
     ConfigIs,
     Disconnect,
+    EventThere,
+    EventWanted,
     Exec,
     Goodbye,
     GoodbyeOk,
@@ -172,6 +175,12 @@ class Overlay:
     def _rexec(self, peer: int, message: AnyMessage) -> None:
         self._node.rexec.received(peer, message)
 
+    def _event(self, _peer: int, message: EventWanted | EventThere) -> None:
+        if isinstance(message, EventWanted):
+            eventwaits.wanted(self._node, message)
+        else:
+            eventwaits.there(self._node, message)
+
     def _shed_below(self, _peer: int, message: Shed) -> None:
         self.disconnect(message.rank)
 
@@ -311,6 +320,8 @@ _RECEIVED: dict[type[Message], Callable[..., None]] = {
     Results: Overlay._rexec,
     Said: Overlay._rexec,
     ShellFailed: Overlay._rexec,
+    EventWanted: Overlay._event,
+    EventThere: Overlay._event,
     Shed: Overlay._shed_below,
     Disconnect: Overlay._disconnected,
 }

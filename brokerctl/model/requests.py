@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brokerctl.model import bounds, jobrequests
+from brokerctl.model import bounds, eventwaits, jobrequests
 from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.model.run import ERR
 from brokerctl.records import Answer, Asked, Command
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def asked(node: Node, event: Asked) -> None:
     """Do what is asked, and answer; a refusal is an answer with `error`."""
-    if event.what in jobrequests.REQUESTS:
+    if event.what == "wait-event" or event.what in jobrequests.REQUESTS:
         _about_jobs(node, event)
         return
     match event.what:
@@ -45,6 +45,9 @@ def asked(node: Node, event: Asked) -> None:
 
 
 def _about_jobs(node: Node, event: Asked) -> None:
+    if event.what == "wait-event":
+        eventwaits.asked(node, event)
+        return
     try:
         body = jobrequests.asked(node, event)
     except jobrequests.Refused as refusal:

@@ -121,6 +121,8 @@ class Services:
             return False
         self.finished(job, name)
         if job.state is not JobState.INACTIVE:
+            if one.hold.posts:
+                self._manager.post(job, one.hold.posts)
             self._manager.post(job, f"{one.hold.phase}-finish", description=name, status=status)
         return True
 

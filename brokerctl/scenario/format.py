@@ -137,12 +137,14 @@ class HousekeepingEntry(Table, frozen=True):
 class HoldEntry(Table, frozen=True):
     """`[[hold]]`: an action that a plugin holds each job with, until a service is active on its nodes, or for a time.
 
-    With neither `until` nor `for`, only the step `release JOB NAME` finishes it.
+    With neither `until` nor `for`, only the step `release-action JOB NAME` finishes it. Before its end it `posts` an
+    event, which scripts that `asks = "wait-event NAME"` wait for.
     """
 
     name: str
     phase: Literal["prolog", "epilog"] = "epilog"
     until: str = ""
+    posts: str = ""
     for_: str | None = msgspec.field(default=None, name="for")
 
 

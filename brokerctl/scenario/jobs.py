@@ -77,7 +77,7 @@ def _hold(entry: HoldEntry, file: ScenarioFile, where: str) -> Hold:
     if entry.until and entry.for_ is not None:
         raise ScenarioError(f"{where}.for: it waits until {entry.until} is active; expected only one of them")
     after_ns = None if entry.for_ is None else puppets.duration(entry.for_, f"{where}.for")
-    return Hold(name=entry.name, phase=entry.phase, after_ns=after_ns, until=entry.until)
+    return Hold(name=entry.name, phase=entry.phase, after_ns=after_ns, until=entry.until, posts=entry.posts)
 
 
 # ---- what is submitted ---------------------------------------------------------------------------------

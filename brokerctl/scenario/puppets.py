@@ -23,7 +23,7 @@ _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _DEADLY_NUMBERS = {signal.Signals[f"SIG{name}"] for name in _HARMLESS}
 _ERRNOS = {"ok": 0, "not-found": errno.ENOENT, "not-executable": errno.EACCES}
 # What a process may ask of its broker: Flux's own cleanup actions, and what its commands for jobs do.
-ASKED = ("queue-stop", "acquire-mute", "cancel-running", "queue-idle", "cancel", "post-event", "release")
+ASKED = ("queue-stop", "acquire-mute", "cancel-running", "queue-idle", "cancel", "post-event", "release", "wait-event")
 OTHERS = -1  # PuppetSpec: every rank that is not named
 
 _T = TypeVar("_T")

@@ -5,7 +5,7 @@ import pytest
 from brokerctl.durations import S
 from brokerctl.model.puppet import Reaction
 from brokerctl.records import Answer, Asked, Waiting
-from brokerctl.settings import Housekeeping, Perilog
+from brokerctl.settings import Hold, Housekeeping, Perilog
 from tests.stage import Story
 
 
@@ -231,3 +231,69 @@ def test_an_action_is_held_until_it_is_released():
     story.signal(20).run()
     assert story.at("job", "clean") == pytest.approx(4, abs=0.1), "begun in RUN, it holds nothing (FLUX.md 75)"
     assert story.outcome.exits == {0: 0}
+
+
+# ---- events that scripts wait for
+
+
+def waiting_prolog(**fields):
+    story = instance(3, prolog={"runs": 0.1, "asks": ("wait-event", "dws_environment")}, **fields)
+    return story.job(1, "job", story.puppet("task", 1), nodes=3)
+
+
+def test_scripts_on_every_rank_wait_for_an_event_of_their_job():
+    story = waiting_prolog()
+    story.ask(8, "post-event", "job", "dws_environment").signal(20).run()
+    events = story.events("job")
+    assert events.index("dws_environment") < events.index("prolog-finish") < events.index("start")
+    assert story.at("job", "prolog-finish") == pytest.approx(8, abs=0.1)
+    assert story.outcome.exits == {0: 0, 1: 0, 2: 0}
+
+
+def test_an_event_that_never_comes_is_waited_for_until_the_scripts_are_ended():
+    story = waiting_prolog()
+    story.ask(30, "cancel", "job").signal(60).run()
+    assert dict(story.events("job", contexts=True))["prolog-finish"]["status"] == 15
+    assert story.at("job", "prolog-finish") == pytest.approx(30, abs=0.1)
+    waits = [line.what.who for line in story.lines if isinstance(line.what, Waiting) and "dws" in line.what.on]
+    assert sorted(waits) == ["script of job on n0", "script of job on n1", "script of job on n2"]
+
+
+def test_an_event_that_was_posted_before_is_not_waited_for():
+    story = instance(2, epilog={"runs": 1, "asks": ("wait-event", "finish")})
+    story.job(1, "job", story.puppet("task", 1), nodes=2).signal(20).run()
+    assert story.at("job", "epilog-finish") == pytest.approx(3, abs=0.1)
+
+
+def test_a_plugin_posts_its_event_before_its_action_is_finished():
+    story = waiting_prolog(holds=(Hold(name="dws-setup", phase="prolog", after_ns=5 * S, posts="dws_environment"),))
+    story.signal(20).run()
+    names = [(name, context.get("description")) for name, context in story.events("job", contexts=True)]
+    assert names[names.index(("dws_environment", None)) + 1] == ("prolog-finish", "dws-setup")
+    assert story.at("job", "start") == pytest.approx(6, abs=0.1)
+
+
+# ---- what is stored
+
+
+def test_flux_stores_jobs_when_rc3_has_succeeded_and_hardened_before_it_too():
+    for policy, stored in (("flux", False), ("hardened", True)):
+        story = instance(1, policy=policy)
+        story.fields["rc3"] = (story.puppet("bad", 0.3, rc=7),)
+        story.job(1, "job", story.puppet("task", 1)).signal(9).run()
+        assert ("jobs" in story.outcome.stored) == stored
+
+
+def test_a_leader_that_is_killed_has_stored_what_it_knew_at_its_last_checkpoint():
+    story = instance(1, checkpoint_period_ns=10 * S)
+    task = story.puppet("task", 1)
+    story.job(1, "before", task).job(15, "after", task).fault(18, "crash", 0).run()
+    assert '"before"' in story.outcome.stored["jobs"]
+    assert '"after"' not in story.outcome.stored["jobs"]
+
+
+def test_a_stuck_leaf_that_is_killed_lets_the_stop_go_on():
+    story = instance(2, epilog={"runs": {1: None, -1: 0.1}}, cleanup_timeout_ns=60 * S, loss_at_once=True)
+    story.job(1, "job", story.puppet("task", 1), nodes=2).signal(5).fault(9, "crash", 1).run()
+    assert story.outcome.exits == {0: 0}
+    assert "cleanup-success: cleanup->shutdown" in story.moves(0)

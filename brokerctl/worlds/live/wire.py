@@ -20,6 +20,8 @@ from brokerctl.records import (
     ConfigGet,
     ConfigIs,
     Disconnect,
+    EventThere,
+    EventWanted,
     Exec,
     Goodbye,
     GoodbyeOk,
@@ -44,8 +46,8 @@ LINE_MAX = LINE_SIZE_MAX
 HEARTBEAT = b"\n"
 EXIT_CODE_MAX = 255
 
-_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, Goodbye})
-_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, GoodbyeOk})
+_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, EventWanted, Goodbye})
+_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, EventThere, GoodbyeOk})
 _STATES = frozenset(State)
 
 
@@ -100,7 +102,7 @@ def check_child(message: AnyMessage, subtree: Collection[int]) -> None:
             _check_ranks(ranks, subtree)
             if not 0 <= rc <= EXIT_CODE_MAX:
                 raise NonsenseError(f"exit code {rc}")
-    elif isinstance(message, Said | ShellFailed):
+    elif isinstance(message, Said | ShellFailed | EventWanted):
         _check_ranks((message.rank,), subtree)
 
 
@@ -114,7 +116,7 @@ def check_parent(message: AnyMessage, subtree: Collection[int]) -> None:
         _check_ranks(message.targets, subtree)
         if not message.command.argv:
             raise NonsenseError("a command without words")
-    elif isinstance(message, Shed):
+    elif isinstance(message, Shed | EventThere):
         _check_ranks((message.rank,), subtree)
 
 
