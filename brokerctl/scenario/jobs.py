@@ -143,7 +143,7 @@ def _spec(entry: JobEntry, find: Find, size: int, cores: int, where: str) -> Job
 
 ABOUT_JOBS = ("cancel", "post-event", "hold", "release-action", "housekeeping-kill")
 DEEDS = (
-    "cancel JOB, post-event JOB NAME KEY=VALUE…, hold JOB NAME, release-action JOB NAME or housekeeping-kill JOB|all"
+    "cancel JOB, post-event JOB NAME KEY=VALUE…, hold JOB NAME, release-action JOB NAME or housekeeping-kill JOB"
 )
 
 

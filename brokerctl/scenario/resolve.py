@@ -24,7 +24,7 @@ from brokerctl.worlds.puppets import PuppetSpec
 _SIGNALS = ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2", "CONT", "PIPE")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _RANK = re.compile(r"0|[1-9][0-9]{0,8}")
-_DEEDS = f"sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET, panic; {jobs.DEEDS}"
+_DEEDS = f"sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET, panic, {jobs.DEEDS}"
 
 
 def resolve(
