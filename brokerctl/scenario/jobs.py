@@ -142,9 +142,7 @@ def _spec(entry: JobEntry, find: Find, size: int, cores: int, where: str) -> Job
 # ---- steps about jobs ----------------------------------------------------------------------------------
 
 ABOUT_JOBS = ("cancel", "post-event", "hold", "release-action", "housekeeping-kill")
-DEEDS = (
-    "cancel JOB, post-event JOB NAME KEY=VALUE…, hold JOB NAME, release-action JOB NAME or housekeeping-kill JOB"
-)
+DEEDS = "cancel JOB, post-event JOB NAME KEY=VALUE…, hold JOB NAME, release-action JOB NAME or housekeeping-kill JOB"
 
 
 def deed(words: list[str], reply: int, jobs: list[str], where: str) -> Deed:

@@ -45,6 +45,7 @@ FIRST_LINE_MAX = 256
 LINE_MAX = LINE_SIZE_MAX
 HEARTBEAT = b"\n"
 EXIT_CODE_MAX = 255
+STATUS_MAX = 0xFFFF  # of wait(2)
 
 _FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, EventWanted, Goodbye})
 _FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, EventThere, GoodbyeOk})
@@ -98,10 +99,10 @@ def check_child(message: AnyMessage, subtree: Collection[int]) -> None:
     if isinstance(message, Online | Offline):
         _check_ranks(message.ranks, subtree)
     elif isinstance(message, Results):
-        for _status, rc, _how, ranks in message.results:
+        for status, rc, _how, ranks in message.results:
             _check_ranks(ranks, subtree)
-            if not 0 <= rc <= EXIT_CODE_MAX:
-                raise NonsenseError(f"exit code {rc}")
+            if not (0 <= rc <= EXIT_CODE_MAX and 0 <= status <= STATUS_MAX):
+                raise NonsenseError(f"exit code {rc}, status {status}")
     elif isinstance(message, Said | ShellFailed | EventWanted):
         _check_ranks((message.rank,), subtree)
 
