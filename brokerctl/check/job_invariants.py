@@ -107,12 +107,13 @@ class EpilogsApart(_Rule):
             running.add(run)
 
     def _used(self, line: Line, what: Allocated) -> None:
+        """In real time the first line of a task may come before that of its allocation, which is another rank's."""
         for rank in what.ranks:
             if self._running.get(rank) and rank not in self._drained:
                 other = next(iter(self._running[rank]))
                 text = f"rank {rank} was given to {self._label(what.job)} during the epilog of "
                 self._found(line, text + self._label(_job(other)))
-            elif rank in self._due and rank not in self._drained:
+            elif self._due.get(rank, what.job) != what.job and rank not in self._drained:
                 text = f"rank {rank} was given to {self._label(what.job)} without an epilog of "
                 self._found(line, text + self._label(self._due[rank]))
 

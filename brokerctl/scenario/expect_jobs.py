@@ -45,7 +45,8 @@ class JobExpectations:
         self._got_drained: dict[int, str] = {}
         self._got_freed: dict[str, dict[int, int]] = {name: {} for name in self._freed}
         self._free_ns: dict[str, int] = {}
-        self._labels = JobNames(scenario.restored).labels
+        self._names = JobNames(scenario.restored)
+        self._labels = self._names.labels
         self.checks = sum(map(len, self._events.values())) + sum(map(len, self._freed.values()))
         self.checks += self._drained is not None
 
@@ -99,9 +100,8 @@ class JobExpectations:
 
     def _drained_held(self, wanted: dict[int, str]) -> bool:
         got = self._got_drained
-        names = {label: job for job, label in self._labels.items()}
         return got.keys() == wanted.keys() and all(
-            reason in got[rank] or _renamed(reason, names) in got[rank] for rank, reason in wanted.items()
+            reason in got[rank] or reason in self._names.named(got[rank]) for rank, reason in wanted.items()
         )
 
 
@@ -115,11 +115,6 @@ def waits_missing(wanted: Sequence[str], deadlocks: Sequence[str]) -> list[Findi
             return [Finding("expect.waits", f"expected {part!r} to be told of a deadlock; got {told}")]
         at = found + len(part)
     return []
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    """The text with ids instead of names of jobs, where a word is one."""
-    return " ".join(names.get(word, word) for word in text.split(" "))
 
 
 def _event(row: str, where: str) -> tuple[str, dict[str, object]]:

@@ -187,7 +187,7 @@ class LiveBroker:
                 self._links.cut()
             self._control.answer(reply, {} if self._breakable else {"error": "this broker can't be broken"})
             return
-        self._post(Asked(request.ask, reply, request.words))
+        self._post(Asked(request.ask, reply, request.words, request.text))
 
     def _fired(self, name: str) -> None:
         del self._timers[name]

@@ -48,7 +48,7 @@ class LiveWorld:
     """The world of real processes: as many brokers as ranks, all on this machine."""
 
     name = "live"
-    capabilities: frozenset[Capability] = frozenset({"real-processes", "ranks"})
+    capabilities: frozenset[Capability] = frozenset({"real-processes", "ranks", "jobs"})
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, or to the horizon; KernelError where no broker can be run here, or it broke down.
@@ -264,6 +264,8 @@ class _Run:
             case Deliver(number, Signal(signum)):
                 if self._ranks[number].lives:
                     pidfd.send(self._ranks[number].pidfd, signum)
+            case Deliver(number, Asked("submit", text=text)):
+                self._ask(number, "submit", text=self._stage.submission(text))
             case Deliver(number, Asked(what=what, words=words)):
                 self._ask(number, what, words)
             case Fault(kind, numbers) if kind in FAULT_SIGNALS:
@@ -285,12 +287,12 @@ class _Run:
         rank.frozen = kind == "freeze"
         pidfd.send(rank.pidfd, FAULT_SIGNALS[kind])
 
-    def _ask(self, number: int, what: str, words: tuple[str, ...] = ()) -> None:
+    def _ask(self, number: int, what: str, words: tuple[str, ...] = (), text: str = "") -> None:
         if not self._ranks[number].lives:
             return
         try:
             connection = Connection(self._stage.rundir(number))
-            connection.send(what, words)
+            connection.send(what, words, text)
         except ControlError:
             return  # it is ending, and nobody listens any more: in no world would it answer
         self._connections[connection.fileno()] = connection
