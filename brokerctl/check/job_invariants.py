@@ -174,8 +174,10 @@ class StartsFinish(_Rule):
                 self._open[what.job, about] = what.name.replace("start", "finish")
             elif what.name == "finish" or what.name.endswith("-finish"):
                 self._open.pop((what.job, about), None)
-        elif isinstance(what, Log) and what.component == "job-manager" and what.level <= 4:
-            self._told.add(what.text.partition(": ")[0])
+        elif isinstance(what, Log) and what.component == "job-manager":
+            job, _, text = what.text.partition(": ")
+            if text.startswith(("left in ", "nothing will finish ")):
+                self._told.add(job)
         elif isinstance(what, Exit) and line.rank == 0:
             for (job, about), event in self._open.items():
                 if job not in self._told:

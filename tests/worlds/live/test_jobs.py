@@ -101,7 +101,7 @@ do = "sigterm"
 [expect]
 exit = 0
 events.job = [
-  "prolog-start description=dws-setup", "prolog-finish description=dws-setup", "prolog-finish status=0", "start", "clean",
+  "prolog-start description=dws-setup", "prolog-finish description=dws-setup", "prolog-finish status=0", "clean",
 ]
 """,
     "an epilog that can't be started, and one that is killed": EPILOG + JOB + """
