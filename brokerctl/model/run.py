@@ -24,10 +24,10 @@ from brokerctl.records import (
     OutputEnded,
     Start,
 )
+from brokerctl.settings import Rung
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
-    from brokerctl.settings import Rung
 
 CRIT, ERR, WARNING, INFO, DEBUG = 2, 3, 4, 6, 7
 RC_NOT_FOUND = 127
@@ -35,6 +35,7 @@ RC_NOT_EXECUTABLE = 126
 RC_ABORTED = 1  # aborted, and yet exited with 0 (FLUX.md 21)
 SIGKILL = 9
 STILL_RUNNING = "still running"
+_KILLED = (Rung(SIGKILL, None),)
 
 
 class Run:
@@ -144,7 +145,8 @@ class Run:
     def kill(self) -> None:
         """End it at once: nobody is left who would wait for a ladder (FLUX.md 55)."""
         self._aborted = True
-        self._node.emit(Kill(self.name, SIGKILL, self._node.settings.ladder_scope))
+        self._ladder = Ladder(_KILLED)
+        self._rung(self._ladder.hurry())
 
     def abandon(self) -> None:
         """Forget it: it is told as still running, and no end of it is waited for."""
