@@ -22,10 +22,11 @@ from brokerctl.records import Asked
 from brokerctl.worlds.contract import Deliver
 from brokerctl.worlds.live import launch
 from brokerctl.worlds.live.launch import BOOT, PATHS
+from brokerctl.worlds.live.store import STORE, Store
 from brokerctl.worlds.puppets import part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from brokerctl.model.puppet import Part
     from brokerctl.records import Command
@@ -67,10 +68,19 @@ class Stage:
         try:
             for rank in range(self.size):
                 os.mkfifo(self.trace(rank), 0o600)
+            if scenario.restored:
+                self._restore(scenario.restored)
             self.settings.write_bytes(msgspec.json.encode((self._fill_in(), scenario.topology)))
         except BaseException:
             self.close()
             raise
+
+    def _restore(self, values: Mapping[str, str]) -> None:
+        """Put what the leader's earlier life has stored where it will look for it."""
+        self.rundir(0).mkdir(mode=0o700)
+        failed = Store(self.rundir(0) / STORE).put_all(values)
+        if failed:
+            raise KernelError(f"cannot restore: {failed}")
 
     def close(self) -> None:
         """Remove it all."""

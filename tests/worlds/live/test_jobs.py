@@ -118,6 +118,32 @@ events.job = ["exception note='epilog exited with code=127 on n[0-1] (rank 0-1)'
 drained = { "0-1" = "epilog failed for job job" }
 log = ["job: epilog: n0 (rank 0): error launching process: No such file or directory"]
 """,
+    "an epilog on the leader that is stuck, and the next life": EPILOG + """
+[puppet.epilog]
+runs = "forever"
+[[run]]
+[[run.job]]
+name = "job"
+puppet = "short"
+[[run.step]]
+at = "job epilog-start + 0.3s"
+do = "sigterm"
+[run.expect]
+exit = 129
+never = ["job epilog-finish"]
+violates = ["starts-finish"]
+[[run]]
+[[run.step]]
+at = "run + 0.3s"
+do = "post-event job epilog-finish description=job-manager.epilog status=0"
+[[run.step]]
+at = "job clean + 0.2s"
+do = "sigterm"
+[run.expect]
+exit = 0
+log = ["restart: 1 jobs", "restart: 1 running jobs"]
+events.job = ["epilog-finish status=0", "free", "clean"]
+""",
 }  # fmt: skip
 
 
