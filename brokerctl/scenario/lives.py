@@ -15,6 +15,7 @@ from brokerctl.report.result import Result, Told
 from brokerctl.report.text import ending
 from brokerctl.scenario.format import RunEntry, Scenario, ScenarioFile
 
+DELAYS_MAX = 3  # of all lives together
 STATUSES = ("failed", "skipped", "passed")  # the worst first
 
 
@@ -107,6 +108,7 @@ def joined(results: list[Result]) -> Result:
     if len(results) == 1:
         return results[0]
     last = results[-1]
+    delays = [delay for result in results for delay in result.delays]
     status = min((result.status for result in results), key=STATUSES.index)
     failures = tuple(
         msgspec.structs.replace(failure, text=f"life {nth}: {failure.text}")
@@ -123,6 +125,6 @@ def joined(results: list[Result]) -> Result:
         story=tuple(told for result in results for told in result.story),
         untold=sum(result.untold for result in results),
         deadlocks=tuple(deadlock for result in results for deadlock in result.deadlocks),
-        delays=tuple(delay for result in results for delay in result.delays),
+        delays=tuple(sorted(delays, key=lambda delay: -delay.held_ns)[:DELAYS_MAX]),
         elapsed_ns=sum(result.elapsed_ns for result in results),
     )
