@@ -55,6 +55,7 @@ HARDENED = Settings(
     lost_status=68 << 8,  # EX_NOHOST of sysexits(3), as of a remote action
     drain_lost=True,
     count_every_epilog=True,
+    epilog_in_cleanup=True,  # else a node would be used again, after the restart, without one
     perilog_kill=True,
     housekeeping_drains=True,
     store_before_rc3=True,

@@ -18,25 +18,26 @@ class NoDeadlock:
     wants: Wants = frozenset({Waiting, Served})
 
     def __init__(self, _settings: Settings, _tree: Tree) -> None:
-        self._waits: dict[str, dict[str, None]] = {}  # who → for whom, in the order in which it was told
+        self._waits: dict[str, tuple[str, ...]] = {}  # who → for whom, in the order in which it was told
         self._findings: list[Finding] = []
 
     def see(self, line: Line) -> None:
         """One more line."""
         what = line.what
         if isinstance(what, Waiting):
-            self._waits.setdefault(what.who, {})[what.on] = None
-            circle = self._path(what.on, what.who)
+            who, on = what.who, what.on
+            self._waits[who] = (*self._waits.get(who, ()), on)
+            if on not in self._waits:
+                return  # who is waited for waits for nobody
+            circle = self._path(on, who)
             if circle:
                 pairs = zip([what.who, *circle], circle, strict=False)
                 text = "; ".join(f"{one} waits for {two}" for one, two in pairs)
                 self._findings.append(Finding(self.NAME, text, line.t_ns, line.rank))
         elif isinstance(what, Served):
-            waits = self._waits.get(what.who)
-            if waits is not None:
-                waits.pop(what.on, None)
-                if not waits:
-                    del self._waits[what.who]
+            waits = tuple(on for on in self._waits.pop(what.who, ()) if on != what.on)
+            if waits:
+                self._waits[what.who] = waits
 
     def _path(self, start: str, goal: str) -> list[str]:
         """From one to the other along the waits, both included; empty where there is no way."""

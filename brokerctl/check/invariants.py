@@ -271,6 +271,16 @@ class WellFormed:
         return self._findings
 
 
+_ABOUT_JOBS = (
+    job_invariants.OneJobACore,
+    job_invariants.EpilogsApart,
+    job_invariants.JobsInOrder,
+    job_invariants.StartsFinish,
+    job_invariants.DrainedAreSpared,
+    job_invariants.ReleasesAddUp,
+    job_invariants.QuietServices,
+)
+ABOUT_JOBS = frozenset(made.NAME for made in _ABOUT_JOBS)
 INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
     made.NAME: made
     for made in (
@@ -281,12 +291,6 @@ INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
         LeavesToRoot,
         WellFormed,
         NoDeadlock,
-        job_invariants.OneJobACore,
-        job_invariants.EpilogsApart,
-        job_invariants.JobsInOrder,
-        job_invariants.StartsFinish,
-        job_invariants.DrainedAreSpared,
-        job_invariants.ReleasesAddUp,
-        job_invariants.QuietServices,
+        *_ABOUT_JOBS,
     )
 }

@@ -10,7 +10,7 @@ import msgspec
 
 from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.eventlogs import Eventlogs
-from brokerctl.check.invariants import INVARIANTS, BoundsHeld, LeavesToRoot
+from brokerctl.check.invariants import ABOUT_JOBS, INVARIANTS, BoundsHeld, LeavesToRoot
 from brokerctl.check.reader import Dispatch, See, Wants, Watch
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
@@ -151,7 +151,9 @@ class _Readers:
         self._waited = scenario.file.expect.waits
         self._clock = StopClock(self._stopped)
         self._expectations = Expectations(scenario, tree, self._clock)
-        rules = [make(resolved.settings, tree) for make in INVARIANTS.values()]
+        # Where there are no jobs, what must hold of them can't be broken.
+        names = INVARIANTS.keys() - (() if scenario.jobs() else ABOUT_JOBS)
+        rules = [make(resolved.settings, tree) for name, make in INVARIANTS.items() if name in names]
         # Rules about every single line would make the world write them all: too dear for so many ranks.
         self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
         self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
