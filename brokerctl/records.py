@@ -96,6 +96,13 @@ class Abort(Message, frozen=True):
     hurry: bool
 
 
+class Forward(Message, frozen=True):
+    """Down the tree: the processes of that run get this signal; nothing else follows from it."""
+
+    run: str
+    signum: int
+
+
 class Results(Message, frozen=True):
     """Up the tree: how that run ended, and on which ranks, for each way of ending; `status` as wait(2) has it."""
 
@@ -155,6 +162,7 @@ AnyMessage = (
     | Shed
     | Exec
     | Abort
+    | Forward
     | Results
     | Said
     | ShellFailed

@@ -54,6 +54,10 @@ class Remote:
         """End it by its ladder on every rank that has not answered."""
         self._node.rexec.abort(self.name, hurry=False)
 
+    def forward(self, signum: int) -> None:
+        """Hand it a signal on every rank that has not answered."""
+        self._node.rexec.forward(self.name, signum)
+
     def silent(self) -> list[int]:
         """The ranks that have not answered."""
         return self._node.rexec.silent(self.name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from brokerctl.durations import MS, S
 from brokerctl.model.run import CRIT, ERR, Run
 from brokerctl.model.words import EHOSTUNREACH, error_text
-from brokerctl.records import Abort, AnyMessage, Command, Exec, Results, Said, Send, ShellFailed, Unreachable
+from brokerctl.records import Abort, AnyMessage, Command, Exec, Forward, Results, Said, Send, ShellFailed, Unreachable
 from brokerctl.settings import Rung
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Rexec:
                 self.begin(pending, command)
             case Abort(run, hurry):
                 self.abort(run, hurry=hurry)
+            case Forward(run, signum):
+                self.forward(run, signum)
             case Results(run, results) if run in self._pending:
                 self._gather(self._pending[run], peer, results)
             case Said(run, rank, stream, text):
@@ -227,6 +229,16 @@ class Rexec:
             for rank in set(pending.wanted(self._node.tree.subtree(child))).difference(answered)
         ]
         return sorted(here + behind)
+
+    def forward(self, run: str, signum: int) -> None:
+        """Hand a signal to that run on every rank that has not answered."""
+        pending = self._pending.get(run)
+        if pending is None:
+            return
+        for child in pending.waiting:
+            self._node.emit(Send(child, Forward(run, signum)))
+        if pending.local is not None:
+            pending.local.signal(signum)
 
     # ---- the end by force
 

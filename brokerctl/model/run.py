@@ -142,6 +142,10 @@ class Run:
         else:
             self._rung(self._ladder.hurry())
 
+    def signal(self, signum: int) -> None:
+        """Hand it a signal that somebody sent to the broker for it (FLUX.md 33)."""
+        self._node.emit(Kill(self.name, signum, "group"))
+
     def kill(self) -> None:
         """End it at once: nobody is left who would wait for a ladder (FLUX.md 55)."""
         self._aborted = True

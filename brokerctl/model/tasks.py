@@ -55,6 +55,12 @@ class Tasks:
         """Tasks of it have not ended."""
         return job.id in self._remotes
 
+    def forward(self, signum: int) -> int:
+        """Hand a signal to all tasks (FLUX.md 33); to how many jobs."""
+        for remote in tuple(self._remotes.values()):
+            remote.forward(signum)
+        return len(self._remotes)
+
     def cancel(self, job: Job) -> None:
         """End them."""
         remote = self._remotes.get(job.id)

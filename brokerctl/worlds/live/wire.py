@@ -23,6 +23,7 @@ from brokerctl.records import (
     EventThere,
     EventWanted,
     Exec,
+    Forward,
     Goodbye,
     GoodbyeOk,
     Hello,
@@ -48,7 +49,7 @@ EXIT_CODE_MAX = 255
 STATUS_MAX = 0xFFFF  # of wait(2)
 
 _FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, EventWanted, Goodbye})
-_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, EventThere, GoodbyeOk})
+_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, Forward, EventThere, GoodbyeOk})
 _STATES = frozenset(State)
 
 

@@ -16,6 +16,7 @@ from brokerctl.records import (
     EventThere,
     EventWanted,
     Exec,
+    Forward,
     Goodbye,
     GoodbyeOk,
     Hello,
@@ -38,6 +39,7 @@ FROM_CHILD = [
 FROM_PARENT = [
     StateIs("quorum"), ConfigIs(), Disconnect(), Shed(3), Exec("cleanup.0", Command("a", ("a",)), (3,)),
     Exec("cleanup.1", Command("a", ("a",)), ()), Abort("cleanup.0", hurry=True), GoodbyeOk(), EventThere(3, 1),
+    Forward("job.x.task", 10),
 ]  # fmt: skip
 SUBTREE = frozenset({1, 3, 4})
 
