@@ -297,3 +297,12 @@ def test_a_stuck_leaf_that_is_killed_lets_the_stop_go_on():
     story.job(1, "job", story.puppet("task", 1), nodes=2).signal(5).fault(9, "crash", 1).run()
     assert story.outcome.exits == {0: 0}
     assert "cleanup-success: cleanup->shutdown" in story.moves(0)
+
+
+def test_a_signal_is_forwarded_to_the_tasks_on_every_rank_and_does_not_stop_the_broker():
+    story = instance(3)
+    story.job(1, "job", story.puppet("task", None, on={10: Reaction(code=9)}), nodes=3).signal(4, 0, 10).signal(9).run()
+    assert dict(story.events("job", contexts=True))["finish"] == {"status": 9 << 8}
+    assert story.at("job", "finish") == pytest.approx(4, abs=0.1)
+    assert "broker.info[0]: forwarded signal 10 to 1 jobs" in story.log(0, level=6)
+    assert story.entered(0, "cleanup") == 9
