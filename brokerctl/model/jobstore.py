@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KEY = "jobs"
 EROFS = 30
+SIGTERM = 15
 EPILOG = "job-manager.epilog"
 
 
@@ -126,8 +127,9 @@ def _replay(manager: JobManager, one: StoredJob) -> Job:
 
 def _tasks_gone(manager: JobManager, job: Job) -> None:
     """Its tasks ran when the broker was killed; their shells are lost (fc#5771, fc#6117)."""
+    job.pending = True
     manager.raise_exception(job, "exec", 0, "failed to create guest ns: File exists")
-    manager.post(job, "finish", status=15)
+    manager.tasks.finish(job, SIGTERM)
 
 
 def _held(manager: JobManager, job: Job) -> None:

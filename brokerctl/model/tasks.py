@@ -104,9 +104,12 @@ class Tasks:
             return
         if not job.started or status == NOBODY:
             status = SIGTERM  # shells that had not begun, or nobody left to tell (FLUX.md 78)
-        manager = self._manager
-        manager.post(job, "finish", status=status)
-        manager.node.arm(f"release {job.id}", RELEASE_NS, lambda: self._release(job))
+        self.finish(job, status)
+
+    def finish(self, job: Job, status: int) -> None:
+        """All of them are over, with that wait status; their release follows."""
+        self._manager.post(job, "finish", status=status)
+        self._manager.node.arm(f"release {job.id}", RELEASE_NS, lambda: self._release(job))
 
     def _release(self, job: Job) -> None:
         job.pending = False

@@ -306,3 +306,13 @@ def test_a_signal_is_forwarded_to_the_tasks_on_every_rank_and_does_not_stop_the_
     assert story.at("job", "finish") == pytest.approx(4, abs=0.1)
     assert "broker.info[0]: forwarded signal 10 to 1 jobs" in story.log(0, level=6)
     assert story.entered(0, "cleanup") == 9
+
+
+@pytest.mark.parametrize("policy", ["flux", "hardened"])
+def test_a_job_that_ran_when_the_leader_was_killed_is_ended_by_its_next_life_and_the_queue_is_idle_then(policy):
+    story = instance(2, policy=policy, checkpoint_period_ns=1 * S, quorum=1)
+    story.job(1, "job", story.puppet("task", 1000), ranks=(0,)).fault(5, "crash", 0).fault(9, "restart", 0)
+    story.signal(20).run()
+    assert story.events("job")[-5:] == ["exception", "finish", "release", "free", "clean"]
+    assert "job-manager.info[0]: restart: 1 running jobs" in story.log(0, level=6)
+    assert story.outcome.exits[0] == 0

@@ -142,6 +142,13 @@ class Processes:
             else:
                 self._schedule(process)
 
+    def orphan(self, rank: int) -> None:
+        """What the rank's broker started outlives it, and no later life of it hears of that."""
+        for key, process in tuple(self._processes.items()):
+            if key[0] == rank:
+                self._unschedule(process)
+                del self._processes[key]
+
     def release(self, name: str) -> None:
         """Uninterruptible processes of that puppet are interruptible again."""
         for process in tuple(self._processes.values()):

@@ -100,7 +100,7 @@ class _Life:
             if delay_ns is not None:
                 self._waiting.remove(step)
                 agenda.push(delay_ns, -1, step)
-        while len(self._exits) + len(self._crashed) < self._tree.size:
+        while len(self._exits) + len(self._crashed) < self._tree.size or self._restart_comes():
             entry = agenda.next()
             if entry is None:
                 return self._outcome("ended" if self._only_frozen() else "stuck")
@@ -117,6 +117,14 @@ class _Life:
             else:
                 item()
         return self._outcome("ended")
+
+    def _restart_comes(self) -> bool:
+        """Nobody lives, but a crashed rank shall have another life."""
+        deeds = [step.deed for step in self._steps]
+        return any(
+            isinstance(deed, Fault) and deed.kind == "restart" and not self._crashed.isdisjoint(deed.ranks)
+            for deed in deeds
+        )
 
     def _only_frozen(self) -> bool:
         """The leader has ended, and who has not is frozen for good: it will never do anything more."""
@@ -300,6 +308,7 @@ class _Life:
         """A new life on that rank: children of the old one are heard within a heartbeat, and must start anew."""
         links, agenda = self._links, self._agenda
         self._crashed.discard(rank)
+        self._processes.orphan(rank)
         links.reopen(rank)
         self._nodes[rank] = Node(rank, self._scenario.settings, self._tree)
         agenda.push(0, rank, Booted())
