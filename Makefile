@@ -35,12 +35,18 @@ $(DEV_STAMP): pyproject.toml | $(BIN)/python
 
 demo: $(STAMP)
 	@echo
-	@echo "== In virtual time. An administrator stops Flux with systemctl; its last cleanup command, flux queue idle, waits"
-	@echo "== for an epilog that never ends. The 45 s of broker.cleanup-timeout pass at once:"
+	@echo "== In virtual time. An administrator stops Flux with systemctl while an epilog is stuck on picl1; its last cleanup"
+	@echo "== command, flux queue idle, waits for it. The 45 s of broker.cleanup-timeout pass at once; then the restart:"
 	@echo
-	@$(BIN)/brokerctl simulate scenarios/stuck-cleanup.toml
+	@$(BIN)/brokerctl simulate scenarios/stuck-epilog.toml
 	@echo
-	@echo "== The same story with real processes and signals, as it happens; the timeout is 2 s here, so that you need not wait:"
+	@echo "== The same stop, hardened: the job says that its epilog was cut off (status 17408, not 0), and picl1 is drained for it;"
+	@echo "== the housekeeping that the stop cut off is named, and is run again after the restart;"
+	@echo "== nobody gets the node before that:"
+	@echo
+	@$(BIN)/brokerctl simulate scenarios/stuck-epilog-hardened.toml | sed -n '/^eventlog/,$$p'
+	@echo
+	@echo "== The stop alone with real processes and signals, as it happens; the timeout is 2 s here, so that you need not wait:"
 	@echo
 	@$(BIN)/brokerctl test --story --world live -S broker.cleanup-timeout=2s scenarios/stuck-cleanup.toml
 	@echo

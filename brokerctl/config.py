@@ -52,6 +52,15 @@ HARDENED = Settings(
     explain=True,
     sd_notify=True,
     extend_to_bound=True,
+    lost_status=68 << 8,  # EX_NOHOST of sysexits(3), as of a remote action
+    drain_lost=True,
+    count_every_epilog=True,
+    epilog_in_cleanup=True,  # else a node would be used again, after the restart, without one
+    perilog_kill=True,
+    housekeeping_drains=True,
+    store_before_rc3=True,
+    shells_hang=False,
+    rerun_epilog=True,
 )
 
 POLICIES: Mapping[str, Settings] = {"flux": FLUX, "hardened": HARDENED}
@@ -164,6 +173,12 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     ),
     "broker.kill-ladder": Attribute("ladder", parse_ladder, "the signals that end an action, and their times"),
     "broker.same-signal": Attribute("same_signal_ns", _limit, "two equal signals within this time are one"),
+    "exec.kill-timeout": Attribute(
+        "exec_kill_timeout_ns", _limit, "how long the tasks of a job may take to end after SIGTERM, before SIGKILL"
+    ),
+    "kvs.checkpoint-period": Attribute(
+        "checkpoint_period_ns", _duration, "how often jobs are stored while the broker runs"
+    ),
     "broker.exit-norestart": Attribute("exit_norestart", _exit_code, "exit code after a request or a failed rc1"),
     "broker.sd-notify": Attribute("sd_notify", _flag, "tell the service manager (sd_notify)"),
     "broker.sd-stop-timeout": Attribute(

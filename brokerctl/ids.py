@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 DIGITS_MAX = 18
 
 
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def f58(number: int) -> str:
+    """`ƒXoU5aX`: a job id as Flux shows it (RFC 19)."""
+    digits = ""
+    while True:
+        number, digit = divmod(number, 58)
+        digits = _BASE58[digit] + digits
+        if not number:
+            return f"ƒ{digits}"
+
+
 def idset(ids: Iterable[int]) -> str:
     """`0-2,5` of any iterable of ranks (RFC 22, without brackets, as Flux logs it)."""
     return _ranges(sorted(set(ids)), 1)

@@ -78,11 +78,15 @@ class Shed(Message, frozen=True):
 
 
 class Exec(Message, frozen=True):
-    """Down the tree: run this on these ranks of the subtree, on all of it if there are none."""
+    """Down the tree: run this on these ranks of the subtree, on all of it if there are none.
+
+    `ladder` is (signal, nanoseconds until the next) of the run's end by force; without it each rank has its own.
+    """
 
     run: str
     command: Command
     targets: tuple[int, ...]
+    ladder: tuple[tuple[int, int | None], ...] = ()
 
 
 class Abort(Message, frozen=True):
@@ -92,11 +96,51 @@ class Abort(Message, frozen=True):
     hurry: bool
 
 
-class Results(Message, frozen=True):
-    """Up the tree: how that run ended, and on which ranks, for each way of ending."""
+class Forward(Message, frozen=True):
+    """Down the tree: the processes of that run get this signal; nothing else follows from it."""
 
     run: str
-    results: tuple[tuple[int, str, tuple[int, ...]], ...]  # rc, how, ranks
+    signum: int
+
+
+class Results(Message, frozen=True):
+    """Up the tree: how that run ended, and on which ranks, for each way of ending; `status` as wait(2) has it."""
+
+    run: str
+    results: tuple[tuple[int, int, str, tuple[int, ...]], ...]  # status, rc, how, ranks
+
+
+class Said(Message, frozen=True):
+    """Up the tree: what that run of a job wrote on one rank."""
+
+    run: str
+    rank: int
+    stream: Literal["out", "err"]
+    text: str
+
+
+class ShellFailed(Message, frozen=True):
+    """Up the tree: the broker of that rank unloads its modules under a running job, whose shell fails (FLUX.md 65)."""
+
+    run: str
+    rank: int
+
+
+class EventWanted(Message, frozen=True):
+    """Up the tree: a script of that job on that rank waits for an event of it; `reply` is how its broker knows it."""
+
+    rank: int
+    reply: int
+    job: str
+    event: str
+
+
+class EventThere(Message, frozen=True):
+    """Down the tree: the event that was waited for there has been posted; `error` says why it never will be."""
+
+    rank: int
+    reply: int
+    error: str = ""
 
 
 class Goodbye(Message, frozen=True):
@@ -118,7 +162,12 @@ AnyMessage = (
     | Shed
     | Exec
     | Abort
+    | Forward
     | Results
+    | Said
+    | ShellFailed
+    | EventWanted
+    | EventThere
     | Goodbye
     | GoodbyeOk
 )
@@ -145,8 +194,12 @@ class Asked(Event, frozen=True):
     """Somebody asks over the control socket; the model answers with `Answer(reply, …)`.
 
     `what` is `status`, `shutdown`, `cleanup-push` (with the command in `words`: one word is for the shell, more are
-    an argument list; `text` is what logs call it, `puppet` a declared process instead) or `panic`. `reply` names the
-    asker; 0 wants no answer.
+    an argument list; `text` is what logs call it, `puppet` a declared process instead) or `panic`. About jobs, all of
+    the leader: `submit` (`text` is a JobSpec in JSON), `cancel ID`, `post-event ID NAME KEY=VALUE…`, `hold ID NAME`,
+    `release ID NAME`, `housekeeping-kill`, `jobs`, `queue-stop`, `acquire-mute`, `cancel-running`, and `queue-idle`,
+    which is answered when no job is in RUN or CLEANUP. `wait-event NAME` of any rank, in a script of a job (`text` is
+    its run), is answered when that job has had the event.
+    `reply` names the asker; 0 wants no answer.
     """
 
     what: str
@@ -395,6 +448,46 @@ class Unreachable(Fact, frozen=True):
     what: str
 
 
+class JobEvent(Fact, frozen=True):
+    """An event of a job's eventlog (RFC 18, 21); `job` is its id, `label` what a scenario calls it."""
+
+    job: str
+    label: str
+    name: str
+    context: dict[str, Any]
+
+
+class Allocated(Fact, frozen=True):
+    """A job got these cores: `cores[i]` of `ranks[i]`."""
+
+    job: str
+    ranks: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...]
+
+
+class Freed(Fact, frozen=True):
+    """What the job had on these ranks is the scheduler's again."""
+
+    job: str
+    ranks: tuple[int, ...]
+
+
+class Drain(Fact, frozen=True):
+    """These ranks are drained: no job is put there any more."""
+
+    ranks: tuple[int, ...]
+    reason: str
+
+
+class Service(Fact, frozen=True):
+    """A node service was started or stopped on these ranks, by what is told in `by`."""
+
+    name: str
+    ranks: tuple[int, ...]
+    active: bool
+    by: str
+
+
 class Log(Fact, frozen=True):
     """A line of the broker's log; `level` as in syslog(3): 3 err, 4 warning, 6 info, 7 debug."""
 
@@ -440,6 +533,11 @@ AnyEffect = (
     | Waiting
     | Served
     | Unreachable
+    | JobEvent
+    | Allocated
+    | Freed
+    | Drain
+    | Service
     | Log
 )
 

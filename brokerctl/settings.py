@@ -36,6 +36,61 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     ranks: str = ""
 
 
+class Perilog(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """`[job-manager.prolog]` or `.epilog`: a script before or after each job (FLUX.md 67).
+
+    `per_rank` runs it on each node of the job, else on the leader only. After `timeout_ns` it gets SIGTERM, and
+    `kill_timeout_ns` later its job is no longer held. `cancel_on_exception`: a fatal exception of the job ends it too.
+    """
+
+    command: Command
+    per_rank: bool = False
+    timeout_ns: int | None = None
+    kill_timeout_ns: int = 60 * S
+    cancel_on_exception: bool = False
+
+
+class Housekeeping(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """`[job-manager.housekeeping]`: a script on each node of a job that is over (FLUX.md 79–83).
+
+    Nodes are given back all together (`release_after_ns` None), or that long after the first one is done: those that
+    are done by then at once, each other one when it is (0: each when it is).
+    """
+
+    command: Command
+    release_after_ns: int | None = None
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A named prolog or epilog action that a plugin holds a job with (FLUX.md 58, 79).
+
+    It is finished `after_ns` from its beginning (None: only by `release`), or, with `until`, when that service is
+    active on all nodes of the job. Before that it `posts` an event that scripts may wait for.
+    """
+
+    name: str
+    phase: Literal["prolog", "epilog"] = "epilog"
+    after_ns: int | None = None
+    until: str = ""
+    posts: str = ""
+
+
+Script = Literal["", "prolog", "epilog", "housekeeping"]
+
+
+class NodeService(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A daemon on each node, which scripts start and stop: a script that exits 0 on a node has done it there.
+
+    A `quiet` one must not be active on a node between start and finish of a job that runs there.
+    """
+
+    name: str
+    active: bool = True  # when the instance starts
+    started_by: Script = ""
+    stopped_by: Script = ""
+    quiet: bool = False
+
+
 SignalHabit = Literal["abort", "arm"]
 
 
@@ -94,6 +149,36 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     # Lines that Flux does not have: why rc2 could not be started, what an abort dropped, which code another one hides.
     explain: bool = False
+
+    # Jobs (FLUX.md E–H): what runs before and after each, and what each node has.
+    cores: int = 2
+    prolog: Perilog | None = None
+    epilog: Perilog | None = None
+    housekeeping: Housekeeping | None = None
+    holds: tuple[Hold, ...] = ()
+    services: tuple[NodeService, ...] = ()
+    # What became of a rank that was lost under a prolog or an epilog: its wait status for the job (Flux: 0, as if it
+    # had succeeded; letter e), and whether it is drained under a reason of its own (Flux: only together with ranks that
+    # failed, under their reason; letter j).
+    lost_status: int = 0
+    drain_lost: bool = False
+    # Whether an epilog that begins in RUN, after a failed prolog, holds its job too (Flux: no; letter h), and whether
+    # epilogs begin while the broker is in CLEANUP (FLUX.md 54).
+    count_every_epilog: bool = False
+    epilog_in_cleanup: bool = False
+    # Whether a prolog or epilog that ignores SIGTERM gets SIGKILL after its kill-timeout (Flux: it runs on; letter q).
+    perilog_kill: bool = False
+    # Whether nodes where housekeeping failed or was cut off are drained, and housekeeping that a stop cut off is run
+    # again after a restart (Flux: neither; letter i).
+    housekeeping_drains: bool = False
+    # Whether what is known of jobs is stored before rc3 too, which may fail (Flux: when rc3 has succeeded).
+    store_before_rc3: bool = False
+    # Whether the shells of a job hang when a broker of it stops (FLUX.md 65, 93; letter n); else the job is ended.
+    shells_hang: bool = True
+    # Whether an epilog that the end of the broker has cut off is run again after a restart (letter f).
+    rerun_epilog: bool = False
+    exec_kill_timeout_ns: int = 5 * S  # tasks get SIGTERM, and SIGKILL that much later
+    checkpoint_period_ns: int | None = None  # kvs.checkpoint-period: how often jobs are stored while the broker runs
 
     exit_norestart: int | None = None
     sd_notify: bool = False

@@ -15,6 +15,7 @@ import msgspec
 
 from brokerctl.errors import TraceError
 from brokerctl.records import (
+    Allocated,
     Answer,
     AnyEffect,
     AnyEvent,
@@ -28,10 +29,14 @@ from brokerctl.records import (
     Emptied,
     Ended,
     Event,
+    EventThere,
+    EventWanted,
     Exec,
     Exited,
     Fired,
+    Freed,
     Hangup,
+    JobEvent,
     Kill,
     KillFailed,
     Line,
@@ -45,11 +50,15 @@ from brokerctl.records import (
     Received,
     Record,
     Responsive,
+    Restored,
     Results,
     Send,
+    Served,
     Start,
     StateIs,
+    Store,
     Torpid,
+    Waiting,
 )
 from brokerctl.settings import Settings
 
@@ -197,17 +206,59 @@ Story = dict[tuple[int, str], list[Record]]
 
 def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
     """What a line is about: lines of one component have an order, two components race."""
-    if isinstance(what, Exited | Emptied):
-        return f"process {what.run}"
-    if isinstance(what, Output | OutputEnded):
-        return f"output {what.run}"
-    if isinstance(what, Fired):
-        return f"timer {what.timer}"
-    if isinstance(what, Received | Lost | Contacted | Torpid | Responsive):
-        return f"link {what.peer}"
-    if isinstance(what, Send | Hangup):
-        return f"to {what.neighbour}"
+    name = _COMPONENTS.get(type(what))
+    if name is not None:
+        return name(what)
+    if isinstance(what, Log) and what.component == "job-manager":
+        return f"job-manager {what.text}"  # what ranks answer comes in any order
     return "input" if isinstance(what, Event) else "model"
+
+
+def _process(what: Exited | Emptied) -> str:
+    return f"process {what.run}"
+
+
+def _output(what: Output | OutputEnded) -> str:
+    return f"output {what.run}"
+
+
+def _link(what: Received | Lost | Contacted | Torpid | Responsive) -> str:
+    return f"link {what.peer}"
+
+
+def _neighbour(what: Send | Hangup) -> str:
+    return f"to {what.neighbour}"
+
+
+def _job(what: JobEvent | Allocated | Freed) -> str:
+    # The release of tasks races with what comes after their finish (FLUX.md 51).
+    released = isinstance(what, JobEvent) and what.name == "release"
+    return f"release {what.job}" if released else f"job {what.job}"
+
+
+def _wait(what: Waiting | Served) -> str:
+    return f"wait of {what.who}"
+
+
+_COMPONENTS: dict[type, Callable[[Any], str]] = {
+    Exited: _process,
+    Emptied: _process,
+    Output: _output,
+    OutputEnded: _output,
+    Fired: lambda what: f"timer {what.timer}",
+    Received: _link,
+    Lost: _link,
+    Contacted: _link,
+    Torpid: _link,
+    Responsive: _link,
+    Send: _neighbour,
+    Hangup: _neighbour,
+    JobEvent: _job,
+    Allocated: _job,
+    Freed: _job,
+    Waiting: _wait,
+    Served: _wait,
+}
 
 
 # What no two worlds share in a text: durations, and who held a pipe.
@@ -246,9 +297,23 @@ def _message(what: Send | Received) -> Record | None:
     message = what.message
     if isinstance(message, _BATCHES) or (isinstance(message, StateIs) and message.state not in _STATES_GONE_BY):
         return None
+    if isinstance(message, EventWanted | EventThere):
+        return msgspec.structs.replace(what, message=msgspec.structs.replace(message, reply=0))
     if isinstance(message, Exec):
         return msgspec.structs.replace(what, message=Exec(message.run, Command(message.command.text), message.targets))
     return what
+
+
+def _asked(what: Asked) -> Record:
+    text = what.text or " ".join(what.words)
+    if what.what == "submit":
+        # The words of a task are a world's own: in one they are a real command, in another there are none.
+        try:
+            spec = msgspec.json.decode(text)
+            text = msgspec.json.encode({**spec, "task": spec["task"]["text"]}).decode()
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            pass  # no job: it was refused
+    return Asked(what.what, text=text)
 
 
 _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
@@ -262,7 +327,10 @@ _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     OutputEnded: lambda what: OutputEnded(what.run),
     Ended: lambda what: msgspec.structs.replace(what, held_ns=0),
     Moved: lambda what: msgspec.structs.replace(what, held_ns=0),
-    Asked: lambda what: Asked(what.what, text=what.text or " ".join(what.words)),
+    Asked: _asked,
+    # What is kept has times, and what each world runs.
+    Store: _nothing,
+    Restored: _nothing,
     Answer: lambda what: Answer(0, {key: what.body[key] for key in ("error",) if key in what.body}),
     Notify: lambda what: Notify(_plain(what.text)),
     Log: _log,

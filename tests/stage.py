@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from brokerctl import config
 from brokerctl.check.invariants import INVARIANTS
 from brokerctl.durations import S
 from brokerctl.logs.fluxlog import as_flux_log
+from brokerctl.model.job import JobSpec
 from brokerctl.model.tree import Tree, flat, kary
-from brokerctl.records import Asked, Command, Line, Moved, Signal
+from brokerctl.records import Asked, Command, Drain, Freed, JobEvent, Line, Moved, Signal
 from brokerctl.settings import Action
 from brokerctl.trace import Topology
 from brokerctl.worlds.contract import Deliver, Fault, Outcome, Resolved, Step
@@ -62,6 +65,18 @@ class Story:
         self.steps.append(Step(At(at), Deliver(rank, Asked(what, words=words)), f"{what} at {at}"))
         return self
 
+    def job(self, at: float, name: str, task: Action, **spec) -> Story:
+        """Submit a job then."""
+        text = msgspec.json.encode(JobSpec(name=name, task=task.command, **spec)).decode()
+        self.steps.append(Step(At(at), Deliver(0, Asked("submit", text=text)), f"{name} at {at}"))
+        return self
+
+    def four(self) -> Story:
+        """Flux's own cleanup actions, 0.2 s each."""
+        names = {"queue-stop": "queue-stop", "mute": "acquire-mute", "cancel": "cancel-running", "idle": "queue-idle"}
+        self.fields["cleanup"] = tuple(self.puppet(name, 0.2, asks=(what,)) for name, what in names.items())
+        return self
+
     def fault(self, at: float, kind: str, *ranks: int, delay: float = 0) -> Story:
         self.steps.append(Step(At(at), Fault(kind, ranks, int(delay * S)), f"{kind} at {at}"))
         return self
@@ -77,6 +92,29 @@ class Story:
         return self.outcome
 
     # ---- questions
+
+    def events(self, label: str, *, contexts: bool = False) -> list:
+        """A job's eventlog: names, or names with contexts."""
+        found = [line.what for line in self.lines if isinstance(line.what, JobEvent) and line.what.label == label]
+        return [(event.name, event.context) if contexts else event.name for event in found]
+
+    def at(self, label: str, name: str) -> float:
+        """When that event of that job came, in seconds."""
+        times = [
+            line.t_ns
+            for line in self.lines
+            if isinstance(line.what, JobEvent) and (line.what.label, line.what.name) == (label, name)
+        ]
+        return times[0] / S
+
+    def drained(self) -> dict[int, str]:
+        """The reason of each rank that was drained."""
+        facts = [line.what for line in self.lines if isinstance(line.what, Drain)]
+        return {rank: fact.reason for fact in facts for rank in fact.ranks}
+
+    def freed(self) -> dict[int, float]:
+        """When each rank was given back to the scheduler (the last time), in seconds."""
+        return {rank: line.t_ns / S for line in self.lines if isinstance(line.what, Freed) for rank in line.what.ranks}
 
     def log(self, rank: int | None = None, level: int = 3) -> list[str]:
         """The log lines of that level or worse, `broker.err[0]: …`."""

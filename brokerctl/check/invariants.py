@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from brokerctl.check import job_invariants
+from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.reader import Finding, Reader, Wants
 from brokerctl.durations import as_short
 from brokerctl.model import bounds
@@ -22,8 +24,8 @@ from brokerctl.settings import Rung, Settings
 # In these a terminating signal is heard; elsewhere it is ignored (FLUX.md 9).
 _HEARD = frozenset({State.JOIN, State.CONFIG_SYNC, State.INIT, State.QUORUM, State.RUN, State.CLEANUP, State.FINALIZE})
 
-# A run that a rank does for the leader: the leader's action answers for it.
-_FOR_OTHERS = "rexec."
+# A run that a rank does for the leader: the leader's action answers for it, or the eventlog of a job.
+_FOR_OTHERS = ("rexec.", "job.")
 
 
 class BoundsHeld:
@@ -158,7 +160,7 @@ class NothingAfterAbort:
         what, rank = line.what, line.rank
         if isinstance(what, Signal) or (isinstance(what, Fired) and what.timer in self._ABORTS):
             self._cause[rank] = line.t_ns
-        elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns:
+        elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns and not what.run.startswith("job."):
             self._aborted.add((rank, what.run.partition(".")[0]))
         elif self._aborted and isinstance(what, Start) and what.command.text not in self._essential:
             name = what.run.partition(".")[0]
@@ -269,6 +271,26 @@ class WellFormed:
         return self._findings
 
 
+_ABOUT_JOBS = (
+    job_invariants.OneJobACore,
+    job_invariants.EpilogsApart,
+    job_invariants.JobsInOrder,
+    job_invariants.StartsFinish,
+    job_invariants.DrainedAreSpared,
+    job_invariants.ReleasesAddUp,
+    job_invariants.QuietServices,
+)
+ABOUT_JOBS = frozenset(made.NAME for made in _ABOUT_JOBS)
 INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
-    made.NAME: made for made in (BoundsHeld, HonestExit, StartsEnd, NothingAfterAbort, LeavesToRoot, WellFormed)
+    made.NAME: made
+    for made in (
+        BoundsHeld,
+        HonestExit,
+        StartsEnd,
+        NothingAfterAbort,
+        LeavesToRoot,
+        WellFormed,
+        NoDeadlock,
+        *_ABOUT_JOBS,
+    )
 }

@@ -55,9 +55,9 @@ class Waits:
         elif isinstance(what, Start) or (isinstance(what, Waiting) and not (rank and what.on == PARENT_STOPS)):
             self._open[rank] = (*self._open.get(rank, ()), line)
         elif isinstance(what, Ended):
-            self._close(line, what.run, what.rc)
+            self._close(line, what.run, None, what.rc)
         elif isinstance(what, Served):
-            self._close(line, what.who, 0)
+            self._close(line, what.who, what.on, 0)
         elif isinstance(what, Exit):
             self._open.pop(rank, None)
         elif (isinstance(what, Signal) and what.signum in TERMINATING) or (
@@ -65,10 +65,10 @@ class Waits:
         ):
             self._stopping.setdefault(rank, line.t_ns)
 
-    def _close(self, line: Line, who: str, rc: int) -> None:
+    def _close(self, line: Line, who: str, on: str | None, rc: int) -> None:
         rank = line.rank
         lines = self._open.get(rank, ())
-        begun = next((one for one in lines if _about(one)[0] == who), None)
+        begun = next((one for one in lines if _about(one)[0] == who and on in {None, _about(one)[1]}), None)
         if begun is None:
             return
         if len(lines) == 1:

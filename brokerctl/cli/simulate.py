@@ -13,14 +13,14 @@ from brokerctl.durations import S
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.model.lifecycle import State
 from brokerctl.records import Exit, Line, Moved
-from brokerctl.report import text
+from brokerctl.report import text, view
 from brokerctl.report.result import Result, Told
+from brokerctl.scenario import at, runner
 from brokerctl.scenario import format as scenario_format
-from brokerctl.scenario import runner
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0 where all expectations and invariants hold, else 1."""
+    """Returns 0 where all expectations and invariants hold and nothing waits for itself, else 1."""
     parser = Parser("simulate", "Run one scenario in virtual time: the stop as Flux would log it, then the verdict.")
     parser.add_argument("file", metavar="FILE", type=Path, help="the scenario (TOML)")
     parser.add_argument("--policy", choices=sorted(config.POLICIES), help="default: the scenario's own, else flux")
@@ -28,9 +28,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "-S", dest="sets", metavar="ATTR=VALUE", action="append", default=[], help="set a broker attribute"
     )
+    parser.add_argument(
+        "--at", metavar="MOMENT", help="show the instance at that moment instead, such as 'stuck finish + 5s'"
+    )
     options = parser.parse_args(argv)
     scenario = scenario_format.load(options.file)
     resolved = runner.prepare(scenario, options.policy, options.sets)
+    if options.at is not None:
+        print(view.text(at.look(scenario, options.at, options.policy, options.sets)), end="")
+        return 0
     colour, size = sys.stdout.isatty(), len(resolved.topology.parents)
     progress = Progress(size) if size >= text.MANY and sys.stderr.isatty() else None
 
@@ -63,8 +69,10 @@ def main(argv: list[str]) -> int:
     if progress is not None:
         progress.clear()
     print()
+    print(text.eventlogs(result), end="")
     print(text.verdict(result, colour=colour), end="")
-    return EXIT_FOUND if result.status == "failed" else 0
+    # A scenario may expect its deadlock, and its test passes then; who asks what will happen is told by the code too.
+    return EXIT_FOUND if result.status == "failed" or result.deadlocks else 0
 
 
 class Progress:

@@ -6,6 +6,7 @@ One line is `<LEVEL>COMPONENT.SEVERITY[RANK]: TEXT` (FLUX.md, head). What has a 
     Ignored      rc2-none: ignored in run                               DEBUG         FLUX.md 3
     Ended        cleanup.3: flux queue idle --quiet Hangup (rc=129) 2.4s   INFO or ERR   FLUX.md 13
     Unreachable  stuck: epilog: picl1 (rank 1): No route to host        ERR           FLUX.md 46
+    Drain        drain idset=1 nodelist=picl1 overwrite=0 reason=…     INFO          FLUX.md 68
     Log          as it stands
 
 Reading goes from the right: a command may hold any word, `Exited` and `(rc=3)` too, but what follows it is
@@ -23,7 +24,8 @@ import msgspec
 
 from brokerctl import durations
 from brokerctl.durations import S
-from brokerctl.records import Ended, Ignored, Line, Log, Moved, Unreachable
+from brokerctl.ids import hostlist, idset
+from brokerctl.records import Drain, Ended, Ignored, Line, Log, Moved, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,9 @@ SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "deb
 ERR, INFO, DEBUG = 3, 6, 7
 
 # The kinds of record that have a text.
-TOLD: frozenset[type] = frozenset({Log, Moved, Ended, Ignored, Unreachable})
+TOLD: frozenset[type] = frozenset({Log, Moved, Ended, Ignored, Unreachable, Drain})
+# Runs of jobs on their nodes; what became of them is told by the job manager.
+_JOB = "job."
 
 EXITED = "Exited"
 LAUNCH_ERROR = "error launching process: "  # then strerror(3); FLUX.md 18
@@ -67,13 +71,22 @@ def entry(line: Line, hosts: Sequence[str]) -> Entry | None:
     if isinstance(what, Moved):
         text = f"{what.event}: {what.old}->{what.new} {durations.as_fsd(what.held_ns)}"
         return Entry(INFO, "broker", line.rank, text)
-    if isinstance(what, Ended):
+    if isinstance(what, Ended) and not what.run.startswith(_JOB):
         text = f"{what.run}: {what.command} {what.how} (rc={what.rc}) {what.held_ns / S:.1f}s"
         return Entry(ERR if what.rc else INFO, "broker", line.rank, text)
+    return _rarer(line, hosts)
+
+
+def _rarer(line: Line, hosts: Sequence[str]) -> Entry | None:
+    what = line.what
     if isinstance(what, Ignored):
         return Entry(DEBUG, "broker", line.rank, f"{what.event}: ignored in {what.state}")
     if isinstance(what, Unreachable):
         return Entry(ERR, "job-manager", line.rank, _unreachable(what, hosts[what.rank]))
+    if isinstance(what, Drain):
+        nodes = hostlist([hosts[rank] for rank in what.ranks])
+        text = f"drain idset={idset(what.ranks)} nodelist={nodes} overwrite=0 reason={what.reason}"
+        return Entry(INFO, "resource", line.rank, text)
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerctl.durations import as_short
-from brokerctl.model.rexec import RemoteRun
+from brokerctl.model.remote import RemoteRun
 from brokerctl.model.run import ERR, RC_ABORTED, Run
 
 if TYPE_CHECKING:

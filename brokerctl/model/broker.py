@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from brokerctl.model import bounds
+from brokerctl.model import bounds, jobstore
 from brokerctl.model.actions import ActionList
 from brokerctl.model.lifecycle import STOPPING, Event, Fire, State
 from brokerctl.model.manager import Manager
@@ -204,6 +204,8 @@ class Broker:
         if self._node.rank == 0:
             self._run_list("rc2", self._node.settings.rc2, Event.RC2_NONE)
         self.manager.running()
+        if self._node.jobs is not None:
+            self._node.jobs.runs()
         if "rc2" not in self.lists:
             self._wait("a signal or a request to stop" if self._node.rank == 0 else "its parent to stop")
 
@@ -260,6 +262,8 @@ class Broker:
 
     def _enter_shutdown(self) -> None:
         node = self._node
+        if not node.settings.shells_hang:
+            node.rexec.end_tasks()
         node.cancel("quorum-warn")
         limit_ns = bounds.shutdown_ns(node.settings, node.tree, node.rank) if node.overlay.peers else None
         if node.rank == 0 and node.settings.shutdown_timeout_outlives_state:
@@ -298,6 +302,8 @@ class Broker:
     def _enter_finalize(self) -> None:
         node = self._node
         node.cancel("shutdown-warn")
+        if node.jobs is not None and node.settings.store_before_rc3:
+            jobstore.store(node.jobs)
         if not node.settings.shutdown_timeout_outlives_state:
             node.cancel("shutdown-timeout")
         if self.signalled or self.reason == "parent":
@@ -322,7 +328,18 @@ class Broker:
 
     # ---- GOODBYE … EXIT
 
+    def _unload_modules(self) -> None:
+        """rc3 is over: the modules are gone, the job manager too; what it knew is kept if rc3 has succeeded."""
+        node = self._node
+        if node.settings.shells_hang:
+            node.rexec.modules_unloaded()
+        if node.jobs is not None:
+            if "rc3" not in self.lists or not self.lists["rc3"].rc:
+                jobstore.store(node.jobs)
+            node.jobs.unload()
+
     def _enter_goodbye(self) -> None:
+        self._unload_modules()
         if self._node.rank == 0:
             self.post(Event.GOODBYE)
             return

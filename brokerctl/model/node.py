@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerctl.model import lifecycle, requests, signals
+from brokerctl.model import jobrequests, jobstore, lifecycle, requests, signals
 from brokerctl.model.broker import Broker
+from brokerctl.model.jobs import JobManager
 from brokerctl.model.overlay import Overlay
 from brokerctl.model.rexec import Rexec
 from brokerctl.model.run import Run
@@ -45,7 +46,7 @@ _COMPILED = lifecycle.compiled()
 class Node:
     """One rank. `handle` is the only way in; the effects it appends are the only way out."""
 
-    __slots__ = ("_timers", "broker", "emit", "now_ns", "overlay", "rank", "rexec", "runs", "settings", "tree")
+    __slots__ = ("_timers", "broker", "emit", "jobs", "now_ns", "overlay", "rank", "rexec", "runs", "settings", "tree")
 
     emit: Callable[[Effect], None]
 
@@ -59,6 +60,7 @@ class Node:
         self.broker = Broker(self, fire)
         self.overlay = Overlay(self)
         self.rexec = Rexec(self)
+        self.jobs: JobManager | None = None  # the leader's, from the first job on
 
     def handle(self, now_ns: int, event: Event, out: list[Effect]) -> None:
         """Take in one event at this time; append what is to be done, in order."""
@@ -135,8 +137,9 @@ class Node:
     def _responsive(self, event: Responsive) -> None:
         self.overlay.responsive(event.peer)
 
-    def _restored(self, _event: Restored) -> None:
-        """Nothing is stored yet by a broker without jobs."""
+    def _restored(self, event: Restored) -> None:
+        if event.key == jobstore.KEY and self.rank == 0:
+            jobstore.restore(jobrequests.manager(self), event.value)
 
 
 _HANDLERS: dict[type[Event], Callable[..., None]] = {

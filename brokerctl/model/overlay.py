@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from brokerctl.durations import as_fsd
 from brokerctl.ids import idset
+from brokerctl.model import eventwaits
 from brokerctl.model.lifecycle import State
 from brokerctl.model.run import CRIT, ERR, INFO
 from brokerctl.model.words import EHOSTUNREACH, error_text
@@ -21,7 +22,10 @@ from brokerctl.records import (
     ConfigGet,
     ConfigIs,
     Disconnect,
+    EventThere,
+    EventWanted,
     Exec,
+    Forward,
     Goodbye,
     GoodbyeOk,
     Hangup,
@@ -30,8 +34,10 @@ from brokerctl.records import (
     Offline,
     Online,
     Results,
+    Said,
     Send,
     Shed,
+    ShellFailed,
     StateIs,
 )
 
@@ -43,6 +49,8 @@ UNREACHABLE = error_text(EHOSTUNREACH)
 _COUNTED = frozenset({State.INIT, State.QUORUM, State.RUN, State.CLEANUP})
 # What children start, run and stop by (FLUX.md 4, 6); of other states they need not know.
 _TOLD = frozenset({State.QUORUM, State.RUN, State.SHUTDOWN})
+# The parent has said goodbye, or is not waited for any more.
+_LET_GO = frozenset({State.UNLOAD_BUILTINS, State.EXIT})
 DEAD_BATCH_NS = 100_000_000  # FLUX.md 10: ~0.1 s
 _NOBODY: set[int] = set()
 
@@ -112,8 +120,14 @@ class Overlay:
             return
         node.log("broker", INFO, f"online: {node.tree.hostlist(ranks)} (ranks {idset(ranks)})")
         quorum = node.settings.quorum
+        if node.jobs is not None:
+            node.jobs.online(ranks)
         if len(ranks) >= (node.tree.size if quorum is None else quorum):
             node.broker.quorum_full()
+
+    def online(self) -> set[int]:
+        """The ranks that the leader has heard of as online, and that are not gone."""
+        return self._online - self._gone
 
     def missing(self) -> list[int]:
         """The ranks that the leader has not heard of as online."""
@@ -162,6 +176,12 @@ class Overlay:
     def _rexec(self, peer: int, message: AnyMessage) -> None:
         self._node.rexec.received(peer, message)
 
+    def _event(self, _peer: int, message: EventWanted | EventThere) -> None:
+        if isinstance(message, EventWanted):
+            eventwaits.wanted(self._node, message)
+        else:
+            eventwaits.there(self._node, message)
+
     def _shed_below(self, _peer: int, message: Shed) -> None:
         self.disconnect(message.rank)
 
@@ -175,6 +195,7 @@ class Overlay:
         node = self._node
         self._send(peer, GoodbyeOk())
         node.emit(Hangup(peer))
+        self.peers.discard(peer)
         if node.broker.state in _COUNTED:
             self._went(tuple(node.tree.subtree(peer)), "left")
         self._forget(peer)
@@ -185,6 +206,8 @@ class Overlay:
         """A neighbour's connection ended without goodbye."""
         if peer == self.parent:
             self.parent_lost = True
+            if self._node.broker.state in _LET_GO:
+                return
             if self._node.broker.state is not State.GOODBYE:
                 self._node.log("overlay", CRIT, f"disconnecting: {why}")
             self._node.broker.parent_lost()
@@ -241,12 +264,12 @@ class Overlay:
 
     def _cut(self, peer: int, why: Why) -> None:
         """What was pending behind that child fails; who is behind it is told upwards."""
-        self._node.rexec.lost(peer)
+        self.peers.discard(peer)
         self._went(tuple(rank for rank in self._node.tree.subtree(peer) if rank not in self._gone), why)
         self._forget(peer)
 
     def _forget(self, peer: int) -> None:
-        self.peers.discard(peer)
+        self._node.rexec.lost(peer)  # what is pending to a rank fails in the moment in which it goes (FLUX.md 45)
         if not self.peers:
             self._node.broker.children_gone()
 
@@ -256,6 +279,8 @@ class Overlay:
         self._gone = self._gone.union(ranks)
         if why != "left":
             self.lost_ranks = self.lost_ranks.union(ranks)
+        if node.jobs is not None:
+            node.jobs.offline(ranks)
         if node.rank:
             self.to_parent(Offline(ranks, why))
         elif node.broker.state in _COUNTED:
@@ -293,7 +318,12 @@ _RECEIVED: dict[type[Message], Callable[..., None]] = {
     GoodbyeOk: Overlay._goodbye_ok,
     Exec: Overlay._rexec,
     Abort: Overlay._rexec,
+    Forward: Overlay._rexec,
     Results: Overlay._rexec,
+    Said: Overlay._rexec,
+    ShellFailed: Overlay._rexec,
+    EventWanted: Overlay._event,
+    EventThere: Overlay._event,
     Shed: Overlay._shed_below,
     Disconnect: Overlay._disconnected,
 }

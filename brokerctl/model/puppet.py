@@ -29,7 +29,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     """What one process of a puppet does, everything decided (no draw is left).
 
     `runs_ns` None is for ever. `status` is the wait status of its natural end. `start_errno` makes the start fail.
-    An `uninterruptible` one survives every signal, SIGKILL too, until it is released.
+    An `uninterruptible` one survives every signal, SIGKILL too, until it is released. One that `asks` its broker does
+    so at what would be its natural end, and ends when it is answered.
     """
 
     runs_ns: int | None = 0
@@ -41,9 +42,10 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     detached: bool = False
     start_errno: int = 0
     uninterruptible: bool = False
+    asks: tuple[str, ...] = ()
 
 
-Happening = Literal["exited", "output-ended", "emptied"]
+Happening = Literal["asked", "exited", "output-ended", "emptied"]
 
 
 class Puppet:
@@ -53,8 +55,8 @@ class Puppet:
     """
 
     __slots__ = (
-        "_emptied", "_end_ns", "_exited", "_leaf_ends", "_output_ended", "_part", "_pending_kill", "_stuck", "_watched",
-        "status",
+        "_asking", "_emptied", "_end_ns", "_exited", "_leaf_ends", "_output_ended", "_part", "_pending_kill", "_stuck",
+        "_watched", "status",
     )  # fmt: skip
 
     def __init__(self, part: Part, now_ns: int) -> None:
@@ -62,6 +64,7 @@ class Puppet:
         self._end_ns = None if part.runs_ns is None else now_ns + part.runs_ns
         self.status = part.status
         self._exited = self._output_ended = self._emptied = False
+        self._asking = bool(part.asks)  # its natural end is to come, and it asks then
         self._leaf_ends: list[int | None] = []
         if part.leaves:
             end_ns = None if part.leaves_ns is None else now_ns + part.leaves_ns
@@ -84,6 +87,9 @@ class Puppet:
         happened: list[Happening] = []
         if self._stuck:
             return happened
+        if self._asking and not self._exited and self._end_ns is not None and self._end_ns <= now_ns:
+            self._asking, self._end_ns = False, None
+            happened.append("asked")
         exiting = not self._exited and self._end_ns is not None and self._end_ns <= now_ns
         if self._leaf_ends:
             self._leaf_ends = [end for end in self._leaf_ends if end is None or end > now_ns]
@@ -120,12 +126,19 @@ class Puppet:
 
     def _react(self, now_ns: int, signum: int) -> None:
         reaction = None if signum == SIGKILL else self._part.on.get(signum)
+        if reaction is None or not reaction.ignore:
+            self._asking = False
         if reaction is None:
             self._end_ns, self.status = now_ns, signum
         elif not reaction.ignore:
             end_ns = now_ns + reaction.after_ns
             if self._end_ns is None or end_ns < self._end_ns:
                 self._end_ns, self.status = end_ns, reaction.code << 8
+
+    def answer(self, now_ns: int, status: int) -> None:
+        """What it asked for was answered: it ends with this wait status, as a signal has not ended it meanwhile."""
+        if not self._exited and self._end_ns is None:
+            self._end_ns, self.status = now_ns, status
 
     def release(self, now_ns: int) -> None:
         """It is interruptible again; a SIGKILL that was sent meanwhile works now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brokerctl.model import bounds
+from brokerctl.model import bounds, eventwaits, jobrequests
 from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.model.run import ERR
 from brokerctl.records import Answer, Asked, Command
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 def asked(node: Node, event: Asked) -> None:
     """Do what is asked, and answer; a refusal is an answer with `error`."""
+    if event.what == "wait-event" or event.what in jobrequests.REQUESTS:
+        _about_jobs(node, event)
+        return
     match event.what:
         case "status":
             body, error = status(node), ""
@@ -39,6 +42,20 @@ def asked(node: Node, event: Asked) -> None:
         node.broker.panic()
     elif not error and event.what == "disconnect":
         node.overlay.disconnect(int(event.words[0]))
+
+
+def _about_jobs(node: Node, event: Asked) -> None:
+    if event.what == "wait-event":
+        eventwaits.asked(node, event)
+        return
+    try:
+        body = jobrequests.asked(node, event)
+    except jobrequests.Refused as refusal:
+        body = {"error": str(refusal)}
+        if not event.reply:
+            node.log("broker", ERR, f"{event.what}: {refusal}")
+    if event.reply and body is not None:
+        node.emit(Answer(event.reply, body))
 
 
 def _disconnect_refused(node: Node, words: tuple[str, ...]) -> str:

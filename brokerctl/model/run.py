@@ -8,7 +8,7 @@ used up: then it is told as still running, and abandoned.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from brokerctl.durations import as_short
 from brokerctl.model.ladder import Ladder
@@ -24,33 +24,50 @@ from brokerctl.records import (
     OutputEnded,
     Start,
 )
+from brokerctl.settings import Rung
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
-    from brokerctl.settings import Rung
 
 CRIT, ERR, WARNING, INFO, DEBUG = 2, 3, 4, 6, 7
 RC_NOT_FOUND = 127
 RC_NOT_EXECUTABLE = 126
 RC_ABORTED = 1  # aborted, and yet exited with 0 (FLUX.md 21)
 SIGKILL = 9
+STILL_RUNNING = "still running"
+_KILLED = (Rung(SIGKILL, None),)
 
 
 class Run:
-    """A started process. `done(rc, how)` is called once, when it is complete; `rc` is 0–255 as a shell has it."""
+    """A started process. `done(rc, how)` is called once, when it is complete; `rc` is 0–255 as a shell has it.
+
+    `status` is its wait status then. It is ended by `rungs`, else by the ladder of its broker. `said(stream, text)`
+    gets what it writes, which is else logged here.
+    """
 
     __slots__ = (
-        "_aborted", "_command", "_done", "_emptied", "_exited", "_ladder", "_node", "_output_ended", "_started_ns",
-        "_status", "name",
+        "_aborted", "_command", "_done", "_emptied", "_exited", "_ladder", "_node", "_output_ended", "_rungs", "_said",
+        "_started_ns", "name", "status",
     )  # fmt: skip
 
-    def __init__(self, node: Node, name: str, command: Command, done: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        name: str,
+        command: Command,
+        done: Callable[[int, str], None],
+        *,
+        rungs: tuple[Rung, ...] = (),
+        said: Callable[[Literal["out", "err"], str], None] | None = None,
+    ) -> None:
         self._node = node
         self.name = name
         self._command = command
         self._done = done
+        self._rungs = rungs
+        self._said = said
         self._started_ns = node.now_ns
-        self._status = 0
+        self.status = 0
         self._exited = self._emptied = self._aborted = False
         self._output_ended = command.inherit  # nothing to read: complete when it exits
         self._ladder: Ladder | None = None
@@ -64,7 +81,7 @@ class Run:
 
     def exited(self, status: int) -> None:
         """The main process is gone."""
-        self._exited, self._status = True, status
+        self._exited, self.status = True, status
         grace_ns = self._node.settings.output_grace_ns
         if not self._output_ended and grace_ns is not None:
             self._node.arm(f"output-grace {self.name}", grace_ns, self._close_output)
@@ -72,6 +89,9 @@ class Run:
 
     def output(self, event: Output) -> None:
         """It wrote a line."""
+        if self._said is not None:
+            self._said(event.stream, event.text)
+            return
         self._node.log("broker", INFO if event.stream == "out" else ERR, f"{self.name}: {event.text}")
 
     def output_ended(self, event: OutputEnded) -> None:
@@ -92,6 +112,7 @@ class Run:
     def spawn_failed(self, errno: int) -> None:
         """It could not be started (FLUX.md 18)."""
         rc = RC_NOT_FOUND if errno == ENOENT else RC_NOT_EXECUTABLE
+        self.status = rc << 8
         if self._command.inherit and not self._node.settings.explain:
             self._end(rc, "Exited")  # rc2 of Flux: its fork exits with the code (FLUX.md 18)
         else:
@@ -111,7 +132,7 @@ class Run:
         """Step on the ladder; it climbs by its own times from there."""
         if self._ladder is None:
             self._aborted = True
-            self._ladder = Ladder(self._node.settings.ladder)
+            self._ladder = Ladder(self._rungs or self._node.settings.ladder)
             self._rung(self._ladder.hurry())
 
     def hurry(self) -> None:
@@ -120,6 +141,16 @@ class Run:
             self.abort()
         else:
             self._rung(self._ladder.hurry())
+
+    def signal(self, signum: int) -> None:
+        """Hand it a signal that somebody sent to the broker for it (FLUX.md 33)."""
+        self._node.emit(Kill(self.name, signum, "group"))
+
+    def kill(self) -> None:
+        """End it at once: nobody is left who would wait for a ladder (FLUX.md 55)."""
+        self._aborted = True
+        self._ladder = Ladder(_KILLED)
+        self._rung(self._ladder.hurry())
 
     def abandon(self) -> None:
         """Forget it: it is told as still running, and no end of it is waited for."""
@@ -150,7 +181,8 @@ class Run:
         if self._exited:
             self._end(*self._verdict())
         else:
-            self._end(128 + SIGKILL, "still running")
+            self.status = SIGKILL
+            self._end(128 + SIGKILL, STILL_RUNNING)
 
     def _close_output(self) -> None:
         self._node.emit(CloseOutput(self.name))
@@ -164,10 +196,10 @@ class Run:
 
     def _verdict(self) -> tuple[int, str]:
         """The code and what became of it, from the wait status (FLUX.md 13, 19, 21)."""
-        signum = self._status & 0x7F
+        signum = self.status & 0x7F
         if signum:
             return 128 + signum, signal_text(signum)
-        rc = self._status >> 8
+        rc = self.status >> 8
         if rc == 0 and self._aborted:
             return RC_ABORTED, "aborted after exit with rc=0"
         return rc, "Exited"

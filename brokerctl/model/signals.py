@@ -22,6 +22,9 @@ def heard(node: Node, signum: int) -> None:
     broker, now_ns = node.broker, node.now_ns
     if signum in FORWARDED and node.rank == 0:
         node.log("broker", INFO, f"signal {signum}")
+        count = node.jobs.tasks.forward(signum) if node.jobs is not None else 0
+        if count:
+            node.log("broker", INFO, f"forwarded signal {signum} to {count} jobs")
         return
     if signum not in TERMINATING and signum not in FORWARDED:
         return

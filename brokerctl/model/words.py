@@ -32,7 +32,8 @@ ERRORS = {
     7: "Argument list too long", 8: "Exec format error", 11: "Resource temporarily unavailable",
     12: "Cannot allocate memory", 13: "Permission denied", 20: "Not a directory", 21: "Is a directory",
     22: "Invalid argument", 23: "Too many open files in system", 24: "Too many open files", 26: "Text file busy",
-    28: "No space left on device", 36: "File name too long", 40: "Too many levels of symbolic links",
+    28: "No space left on device", 30: "Read-only file system", 36: "File name too long",
+    40: "Too many levels of symbolic links",
     113: "No route to host",
 }  # fmt: skip
 

@@ -89,6 +89,16 @@ def ending(result: Result) -> str:
     return "not ended at the horizon" if result.outcome else "could not be run"
 
 
+def eventlogs(result: Result) -> str:
+    """The eventlog of each job, as `flux job eventlog` has it, with an empty line after each."""
+    parts = []
+    for log in result.eventlogs:
+        parts.append(f"eventlog of {printable(log.label)} ({log.job}):\n")
+        parts += [f"{t_ns / S:9.3f} {printable(text)}\n" for t_ns, text in log.events]
+        parts.append("\n")
+    return "".join(parts)
+
+
 def _delay(delay: Delay) -> str:
     if not delay.over:
         return f"{delay.who}: not over yet"
@@ -103,10 +113,13 @@ def verdict(result: Result, *, colour: bool = False) -> str:
     if result.status == "skipped":
         lines.append(f"  {result.reason}")
         return "".join(f"{text}\n" for text in lines)
-    lines.append(f"  {ending(result)}")
+    lines += [f"  life {nth}: {each}" for nth, each in enumerate(result.endings, 1)] or [f"  {ending(result)}"]
     for index, delay in enumerate(result.delays):
         word = "held up by" if index == 0 else "      then"
         lines.append(f"  {word} {printable(_delay(delay))}")
+    for deadlock in result.deadlocks:
+        text = f"deadlock at {deadlock.t_ns / S:.3f}: {printable(deadlock.text)}"
+        lines.append("  " + _paint(text, _RED, on=colour))
     if result.checks:
         held = max(result.checks - len(result.failures), 0)
         unchecked = f"; not looked at: {', '.join(result.unchecked)}" if result.unchecked else ""

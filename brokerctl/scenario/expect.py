@@ -18,9 +18,11 @@ from brokerctl.ids import idset
 from brokerctl.logs.fluxlog import TOLD, as_flux_log
 from brokerctl.model.lifecycle import Event, State
 from brokerctl.model.tree import Tree
-from brokerctl.records import Ended, Line, Moved, Notify
+from brokerctl.records import Ended, JobEvent, Line, Moved, Notify
 from brokerctl.scenario import moments, puppets
+from brokerctl.scenario.expect_jobs import JobExpectations
 from brokerctl.scenario.format import Expect, Scenario, SpanEntry
+from brokerctl.scenario.jobs import JobNames
 from brokerctl.scenario.losses import Losses
 from brokerctl.scenario.moments import Moment, Watcher
 from brokerctl.scenario.sets import rank_set
@@ -60,6 +62,10 @@ class Expectations:
         self._expect = expect = scenario.file.expect
         self._hosts = tree.hosts
         where, size = f"{scenario.path}: expect", tree.size
+        self._jobs = JobExpectations(scenario, tree)
+        self._names = JobNames(scenario.restored)
+        self._has_jobs = bool(scenario.jobs())
+        known = scenario.jobs()
         self._index = 0
         self._clock = StopClock() if clock is None else clock
         self._losses = _losses(expect.lost, tree, f"{where}.lost")
@@ -72,12 +78,12 @@ class Expectations:
         self._moved: dict[int, list[str]] = {rank: [] for rank in self._transitions}
         self._actions = {_action(key, size, f"{where}.actions"): rc for key, rc in expect.actions.items()}
         self._ended: dict[tuple[int, str], int] = {}
-        self._never = [_watch(text, size, f"{where}.never[{i}]") for i, text in enumerate(expect.never)]
+        self._never = [_watch(text, size, f"{where}.never[{i}]", known) for i, text in enumerate(expect.never)]
         for watcher, text in zip(self._never, expect.never, strict=True):
             if watcher.moment.kind == "time" or watcher.moment.offset_ns:
                 raise ScenarioError(f"{where}.never: {text!r} is a time; expected an event without offset")
-        self._order = [_watch(text, size, f"{where}.order[{i}]") for i, text in enumerate(expect.order)]
-        self._spans = [_Span(entry, size, f"{where}.spans[{i}]") for i, entry in enumerate(expect.spans)]
+        self._order = [_watch(text, size, f"{where}.order[{i}]", known) for i, text in enumerate(expect.order)]
+        self._spans = [_Span(entry, size, f"{where}.spans[{i}]", known) for i, entry in enumerate(expect.spans)]
         self._watchers: dict[int, list[Watcher]] = {}
         for watcher in [*self._never, *self._order, *(w for span in self._spans for w in span.watchers)]:
             self._watchers.setdefault(watcher.moment.rank, []).append(watcher)
@@ -89,7 +95,7 @@ class Expectations:
         for name in expect.violates:
             if name not in INVARIANTS:
                 raise ScenarioError(f"{where}.violates: no invariant {name!r}; known are {', '.join(INVARIANTS)}")
-        self.checks = _count(expect)
+        self.checks = _count(expect) + self._jobs.checks
 
     @property
     def wants(self) -> frozenset[type]:
@@ -102,6 +108,9 @@ class Expectations:
             kinds |= {Notify}
         if self._losses is not None:
             kinds |= self._losses[1].wants
+        kinds |= self._jobs.wants
+        if self._has_jobs and self._logs:
+            kinds |= {JobEvent}
         return kinds | TOLD if self._logs else kinds
 
     def see(self, line: Line) -> None:
@@ -113,6 +122,8 @@ class Expectations:
             self._clock.see(line)
             if self._losses is not None:
                 self._losses[1].see(line)
+            self._jobs.see(line)
+            self._names.see(line)
         for watcher in self._watchers.get(rank, ()):
             watcher.see(self._index, line)
         self._index += 1
@@ -128,8 +139,11 @@ class Expectations:
 
     def _see_log(self, text: str | None) -> None:
         if text is not None:
+            if self._has_jobs:
+                text = f"{text}\n{self._names.named(text)}"  # a job's id or its name, as the scenario likes
             self._log.see(text)
-            self._unwanted += [(part, text) for part in self._expect.no_log if part in text]
+            shown = text.split("\n")[-1]
+            self._unwanted += [(part, shown) for part in self._expect.no_log if part in text]
 
     def findings(self, outcome: Outcome) -> list[Finding]:
         """All that was not as expected."""
@@ -140,6 +154,7 @@ class Expectations:
             *self._find_actions(),
             *self._find_moments(begun_ns),
             *self._find_texts(),
+            *self._jobs.findings(),
         ]
         return [Finding(name, text, outcome.t_ns, rank) for name, text, rank in found]
 
@@ -223,8 +238,8 @@ class Expectations:
 class _Span:
     """The time between two moments, and its limits."""
 
-    def __init__(self, entry: SpanEntry, size: int, where: str) -> None:
-        self.watchers = (_watch(entry.from_, size, f"{where}.from"), _watch(entry.to, size, f"{where}.to"))
+    def __init__(self, entry: SpanEntry, size: int, where: str, jobs: Sequence[str]) -> None:
+        self.watchers = (_watch(entry.from_, size, f"{where}.from", jobs), _watch(entry.to, size, f"{where}.to", jobs))
         self._entry = entry
         self._min_ns = puppets.finite(entry.min, f"{where}.min")
         self._max_ns = puppets.duration(entry.max, f"{where}.max")
@@ -260,13 +275,13 @@ def _place(watcher: Watcher) -> tuple[int, int]:
     return watcher.at_ns, watcher.index
 
 
-def _watch(text: str, size: int, where: str) -> Watcher:
-    return Watcher(_moment(text, size, where))
+def _watch(text: str, size: int, where: str, jobs: Sequence[str]) -> Watcher:
+    return Watcher(_moment(text, size, where, jobs))
 
 
-def _moment(text: str, size: int, where: str) -> Moment:
+def _moment(text: str, size: int, where: str, jobs: Sequence[str]) -> Moment:
     try:
-        return moments.parse(text, size)
+        return moments.parse(text, size, jobs)
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from None
 

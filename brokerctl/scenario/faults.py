@@ -6,7 +6,10 @@ Errors are ScenarioError, `FILE: fault[N].KEY: what; expected …`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from random import Random
+
+import msgspec
 
 from brokerctl.errors import ScenarioError
 from brokerctl.model.tree import Tree
@@ -20,9 +23,11 @@ _PART = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)% *(of leaves|of ranks)?")
 _ABOUT_LINKS = frozenset({"cut", "heal", "half-open", "slow"})
 
 
-def step(entry: FaultEntry, index: int, topology: Topology, seed: int, where: str) -> Step:
-    """The fault as a world wants it; `where` is `FILE: fault[INDEX]`."""
-    moment = moments.of_step(entry.at, len(topology.parents), f"{where}.at")
+def steps(
+    entry: FaultEntry, index: int, topology: Topology, seed: int, where: str, jobs: Collection[str] = ()
+) -> list[Step]:
+    """The fault as a world wants it: one step, or one for each rank; `where` is `FILE: fault[INDEX]`."""
+    moment = moments.of_step(entry.at, len(topology.parents), f"{where}.at", jobs)
     if (entry.do == "slow") != (entry.delay is not None):
         raise ScenarioError(f"{where}.delay: belongs to slow, and to nothing else; expected such as 200ms")
     delay_ns = 0 if entry.delay is None else puppets.finite(entry.delay, f"{where}.delay")
@@ -32,7 +37,15 @@ def step(entry: FaultEntry, index: int, topology: Topology, seed: int, where: st
         raise ScenarioError(f"{where}.ranks: {error}") from None
     if 0 in ranks and entry.do in _ABOUT_LINKS:
         raise ScenarioError(f"{where}.ranks: the leader has no link to a parent; expected other ranks for {entry.do}")
-    return Step(moment.trigger(), Fault(entry.do, tuple(ranks), delay_ns), entry.at)
+    spread_ns = puppets.finite(entry.spread, f"{where}.spread")
+    if not spread_ns:
+        return [Step(moment.trigger(), Fault(entry.do, tuple(ranks), delay_ns), entry.at)]
+    random = Random(f"{seed}/spread/{index}")
+    found = []
+    for rank in ranks:
+        own = msgspec.structs.replace(moment, offset_ns=moment.offset_ns + random.randint(0, spread_ns))
+        found.append(Step(own.trigger(), Fault(entry.do, (rank,), delay_ns), entry.at))
+    return found
 
 
 def _ranks(text: str, index: int, topology: Topology, seed: int) -> list[int]:

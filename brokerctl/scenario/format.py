@@ -17,9 +17,11 @@ from msgspec import Meta
 from brokerctl import config
 from brokerctl.errors import ConfigError, ScenarioError
 
+JOBS_MAX = 100_000
 # More ranks than any Flux instance has had; a limit on what one file can make us build.
 SIZE_MAX = 1 << 18
 LEAVES_MAX = 100
+CORES_MAX = 4096
 
 ExitCode = Annotated[int, Meta(ge=0, le=255)]
 Outcome = Literal["ended", "stuck", "horizon"]
@@ -36,13 +38,14 @@ class Instance(Table, frozen=True):
 
     `topology` is `kary:K`, `flat`, or `custom` with a parent for each rank: a rank (-1 for the leader) or a host
     (`""` for the leader). Instead of all these, `bootstrap` names Flux's own configuration file, relative to the
-    scenario: its `[bootstrap]` table says who is there (flux-config-bootstrap(5)).
+    scenario: its `[bootstrap]` table says who is there (flux-config-bootstrap(5)). Each node has so many `cores`.
     """
 
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 1
     topology: str = "kary:2"
     parents: list[int | str] | None = None
     hosts: str | None = None
+    cores: Annotated[int, Meta(ge=1, le=CORES_MAX)] = 2
     bootstrap: str | None = None
 
 
@@ -58,7 +61,8 @@ class PuppetEntry(Table, frozen=True):
 
     `runs` is a duration, `forever`, or `1s..3s` for a uniform draw; `exit` a code or the name of the
     signal that it dies of. Both may be a table by ranks, with `default` for the rest. `command` is what
-    logs call it.
+    logs call it. One that `asks` its broker does so at the end of what it `runs`, and ends when it is answered:
+    `queue-stop`, `acquire-mute`, `cancel-running`, `queue-idle` are Flux's own cleanup actions.
     """
 
     runs: str | dict[str, str] = "0s"
@@ -71,6 +75,7 @@ class PuppetEntry(Table, frozen=True):
     start: Literal["ok", "not-found", "not-executable"] = "ok"
     prints: list[str] = []
     prints_err: list[str] = []
+    asks: str = ""
     command: str | None = None
 
 
@@ -84,6 +89,72 @@ class ActionEntry(Table, frozen=True):
     timeout: str | None = None
     essential: bool = False
     ranks: str = ""
+
+
+class JobEntry(Table, frozen=True):
+    """`[[job]]`: submitted at a moment, acted out by a puppet on each of its nodes.
+
+    It wants so many `nodes`, or these `ranks`: whole, or so many `cores` of each. `count` submits it so many times, the
+    later ones as NAME-2, NAME-3, `every` so long after each other. `nodes` and `every` may be drawn from the seed for
+    each: `1..64`, `10s..2m`.
+    """
+
+    name: str
+    puppet: str
+    at: str = "run"
+    nodes: Annotated[int, Meta(ge=1)] | str | None = None
+    ranks: str | None = None
+    cores: Annotated[int, Meta(ge=1)] | None = None
+    user: Annotated[int, Meta(ge=0)] = 0
+    count: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = 1
+    every: str = "0s"
+
+
+class ScriptEntry(Table, frozen=True):
+    """`[perilog.prolog]` and `[perilog.epilog]`: the script before and after each job (FLUX.md 67)."""
+
+    puppet: str
+    per_rank: bool = False
+    timeout: str | None = None
+    kill_timeout: str = "60s"
+    cancel_on_exception: bool | None = None
+
+
+class Perilog(Table, frozen=True):
+    """`[perilog]`: Flux's defaults are a prolog timeout of 30 m, and a prolog that is canceled by an exception."""
+
+    prolog: ScriptEntry | None = None
+    epilog: ScriptEntry | None = None
+
+
+class HousekeepingEntry(Table, frozen=True):
+    """`[housekeeping]`: what runs on a job's nodes when it is over; `release-after` unset gives them back together."""
+
+    puppet: str
+    release_after: str | None = None
+
+
+class HoldEntry(Table, frozen=True):
+    """`[[hold]]`: an action that a plugin holds each job with, until a service is active on its nodes, or for a time.
+
+    With neither `until` nor `for`, only the step `release-action JOB NAME` finishes it. Before its end it `posts` an
+    event, which scripts that `asks = "wait-event NAME"` wait for.
+    """
+
+    name: str
+    phase: Literal["prolog", "epilog"] = "epilog"
+    until: str = ""
+    posts: str = ""
+    for_: str | None = msgspec.field(default=None, name="for")
+
+
+class ServiceEntry(Table, frozen=True):
+    """`[service.NAME]`: a daemon on each node, which scripts of jobs start and stop where they succeed."""
+
+    active: bool = True
+    started_by: Literal["", "prolog", "epilog", "housekeeping"] = ""
+    stopped_by: Literal["", "prolog", "epilog", "housekeeping"] = ""
+    quiet: bool = False
 
 
 class StepEntry(Table, frozen=True):
@@ -100,13 +171,14 @@ class FaultEntry(Table, frozen=True):
     `ranks` is an idset; `1%` draws so many of all ranks from the seed, `1% of leaves` of those without children, the
     leader never. `cut`, `half-open`, `slow` (by `delay`) and `heal` are about the link to the parent. At `rank 3
     shutdown` rank 3 has entered SHUTDOWN and done what it does there on entry: `freeze` then is how a broker never
-    leaves a state.
+    leaves a state. With `spread` each rank has a time of its own, drawn from so long after the moment.
     """
 
     at: str
     do: Literal["crash", "freeze", "thaw", "cut", "heal", "half-open", "slow", "restart"]
     ranks: str
     delay: str | None = None
+    spread: str = "0s"
 
 
 class Live(Table, frozen=True):
@@ -131,7 +203,10 @@ class Expect(Table, frozen=True):
     or request to the leader's exit. `transitions` by rank are `EVENT OLD NEW`, in this order with others
     between (`exact`: no others). `log` and `notify` are parts of log lines and beginnings of notify
     messages, in this order. `lost` are the ranks that the leader was told as lost or shed, no more and no less.
-    `violates` names the invariants that this scenario is known to break: each of them, and no other, must be broken.
+    `events` by job are events of its log in this order, others between; `drained` by ranks a part of the reason, and
+    all that are drained. `freed` by ranks is when they were given back to the scheduler, from the job's `free` on.
+    `waits` are parts of what is told of a deadlock, in this order. `violates` names the invariants that this scenario
+    is known to break: each of them, and no other, must be broken.
     """
 
     exit: ExitCode | None = None
@@ -148,7 +223,27 @@ class Expect(Table, frozen=True):
     no_log: list[str] = []
     notify: list[str] = []
     lost: str | None = None
+    events: dict[str, list[str]] = {}
+    drained: dict[str, str] | None = None
+    freed: dict[str, dict[str, str]] = {}
+    waits: list[str] = []
     violates: list[str] = []
+
+
+class RunEntry(Table, frozen=True):
+    """`[[run]]`: one life of an instance; the next begins with what this one has stored.
+
+    What stands here adds to the file, or replaces it: attributes and puppets one by one, the rest as a whole.
+    """
+
+    attrs: dict[str, str | int | float | bool] = {}
+    puppet: dict[str, PuppetEntry] = {}
+    perilog: Perilog | None = None
+    housekeeping: HousekeepingEntry | None = None
+    job: list[JobEntry] = []
+    step: list[StepEntry] = []
+    fault: list[FaultEntry] = []
+    expect: Expect = Expect()
 
 
 class ScenarioFile(Table, frozen=True):
@@ -166,18 +261,36 @@ class ScenarioFile(Table, frozen=True):
     rc2: ActionEntry | None = None
     cleanup: list[ActionEntry] = []
     rc3: list[ActionEntry] = []
+    job: list[JobEntry] = []
+    perilog: Perilog = Perilog()
+    housekeeping: HousekeepingEntry | None = None
+    hold: list[HoldEntry] = []
+    service: dict[str, ServiceEntry] = {}
     step: list[StepEntry] = []
     fault: list[FaultEntry] = []
     live: Live = Live()
     expect: Expect = Expect()
+    run: list[RunEntry] = []
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario file that was read: what it says, and where it stands."""
+    """A scenario file that was read: what it says, and where it stands.
+
+    `restored` is what the life before this one has stored; `earlier` names the jobs of it.
+    """
 
     name: str
     path: Path
     file: ScenarioFile
+    restored: dict[str, str] = {}
+    earlier: tuple[str, ...] = ()
+
+    def jobs(self) -> list[str]:
+        """The names of all its jobs."""
+        names = list(self.earlier)
+        for job in self.file.job:
+            names += [job.name, *(f"{job.name}-{nth}" for nth in range(2, job.count + 1))]
+        return names
 
 
 @contextmanager

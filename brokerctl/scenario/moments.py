@@ -3,7 +3,7 @@
     moment   = duration | event , [ offset ] ;
     event    = [ "rank" , number ] , ( STATE | action | job ) , [ "nth" , number ] ;
     action   = [ "rexec." ] , ( "rc1" | "rc2" | "cleanup" | "rc3" ) , "." , number , ( "start" | "end" ) ;
-    job      = NAME , EVENT ;              (* reserved: no scenario has jobs yet *)
+    job      = NAME , EVENT ;              (* an event of that job's eventlog: RFC 21 *)
     offset   = ( "+" | "-" ) , duration ;
     duration = (* RFC 23, finite *) ;
 
@@ -16,6 +16,7 @@ action's process is started, or an action on many ranks is sent out, `end` when 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -23,16 +24,22 @@ import msgspec
 from brokerctl import durations
 from brokerctl.errors import ScenarioError
 from brokerctl.model.lifecycle import State
-from brokerctl.records import Ended, Line, Moved, Start, Waiting
+from brokerctl.records import Ended, JobEvent, Line, Moved, Start, Waiting
 
-Kind = Literal["time", "state", "start", "end"]
+Kind = Literal["time", "state", "start", "end", "job"]
 
 _KINDS: dict[Kind, frozenset[type]] = {
     "time": frozenset({Moved}),
     "state": frozenset({Moved}),
     "start": frozenset({Start, Waiting}),
     "end": frozenset({Ended}),
+    "job": frozenset({JobEvent}),
 }
+# RFC 21; scripts and plugins post others, which have no moment.
+EVENTS = (
+    "submit", "validate", "depend", "priority", "alloc", "prolog-start", "prolog-finish", "start", "finish", "release",
+    "epilog-start", "epilog-finish", "free", "clean", "exception", "flux-restart",
+)  # fmt: skip
 _STATES = frozenset(str(state) for state in State)
 _RUN = re.compile(r"(?:rexec\.)?(rc1|rc2|cleanup|rc3)\.(0|[1-9][0-9]{0,4})")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -40,19 +47,20 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A moment that was read. `subject` is the state or the action; `offset_ns` of a time is that time."""
+    """A moment that was read. `subject` is the state, the action or the job; `offset_ns` of a time is that time."""
 
     kind: Kind
     subject: str = ""
     rank: int = 0
     nth: int = 1
     offset_ns: int = 0
+    event: str = ""
 
     def __str__(self) -> str:
         if self.kind == "time":
             return durations.as_text(self.offset_ns)
         words = [f"rank {self.rank}"] if self.rank else []
-        words.append(self.subject if self.kind == "state" else f"{self.subject} {self.kind}")
+        words.append(self.subject if self.kind == "state" else f"{self.subject} {self.event or self.kind}")
         if self.nth > 1:
             words.append(f"nth {self.nth}")
         if self.offset_ns:
@@ -71,6 +79,8 @@ class Moment(msgspec.Struct, frozen=True):
             return False
         if self.kind == "state":
             return isinstance(what, Moved) and what.new == self.subject
+        if self.kind == "job":
+            return isinstance(what, JobEvent) and (what.label, what.name) == (self.subject, self.event)
         if self.kind == "start":
             if isinstance(what, Waiting):
                 return what.who == self.subject
@@ -124,8 +134,8 @@ class Watcher:
                 self.at_ns, self.index = line.t_ns + self.moment.offset_ns, index
 
 
-def parse(text: str, size: int) -> Moment:
-    """The moment that a text means in an instance of that size; ValueError says what was expected."""
+def parse(text: str, size: int, jobs: Collection[str] = ()) -> Moment:
+    """The moment that a text means in an instance of that size and these jobs; ValueError says what was expected."""
     words = text.split()
     if not words:
         raise ValueError("is empty; expected a moment")
@@ -138,13 +148,17 @@ def parse(text: str, size: int) -> Moment:
         raise ValueError(f"rank {rank} is out of range; expected less than {size}")
     if nth < 1:
         raise ValueError("nth counts from 1")
+    if len(words) == 2 and words[0] in jobs and not rank:
+        if words[1] not in EVENTS:
+            raise ValueError(f"jobs have no {words[1]!r}; expected an event such as finish or epilog-start")
+        return Moment("job", words[0], 0, nth, offset_ns, words[1])
     return _event(text, words, rank, nth, offset_ns)
 
 
-def of_step(text: str, size: int, where: str) -> Moment:
+def of_step(text: str, size: int, where: str, jobs: Collection[str] = ()) -> Moment:
     """The moment of a step or a fault, which must not lie before what it speaks of; ScenarioError with `where`."""
     try:
-        moment = parse(text, size)
+        moment = parse(text, size, jobs)
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from None
     if moment.offset_ns < 0:

@@ -22,6 +22,8 @@ _HARMLESS = frozenset({"CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "W
 _UNCATCHABLE = frozenset({signal.SIGKILL, signal.SIGSTOP})
 _DEADLY_NUMBERS = {signal.Signals[f"SIG{name}"] for name in _HARMLESS}
 _ERRNOS = {"ok": 0, "not-found": errno.ENOENT, "not-executable": errno.EACCES}
+# What a process may ask of its broker: Flux's own cleanup actions, and what its commands for jobs do.
+ASKED = ("queue-stop", "acquire-mute", "cancel-running", "queue-idle", "cancel", "post-event", "release", "wait-event")
 OTHERS = -1  # PuppetSpec: every rank that is not named
 
 _T = TypeVar("_T")
@@ -49,7 +51,15 @@ def spec(name: str, entry: PuppetEntry, size: int, where: str) -> PuppetSpec:
         detached=entry.detached,
         start_errno=_ERRNOS[entry.start],
         uninterruptible=entry.kill == "uninterruptible",
+        asks=_asks(entry.asks, f"{where}.asks"),
     )
+
+
+def _asks(text: str, where: str) -> tuple[str, ...]:
+    words = tuple(text.split())
+    if words and words[0] not in ASKED:
+        raise ScenarioError(f"{where}: {words[0]!r} can't be asked for; expected one of {', '.join(ASKED)}")
+    return words
 
 
 def _read(read: Callable[[_V], _T], value: _V, where: str) -> _T:
@@ -125,6 +135,14 @@ def _reactions(table: Mapping[str, Literal["ignore", "die"] | ReactionEntry], wh
 def duration(text: str, where: str) -> int | None:
     """A duration in nanoseconds, None for none; ScenarioError that begins with `where`."""
     return _read(durations.parse, text, where)
+
+
+def span(text: str, where: str) -> Span:
+    """A finite duration, or two between which it is drawn."""
+    read = _read(_span, text, where)
+    if read.high_ns is None:
+        raise ScenarioError(f"{where}: {text!r} has no end; expected a finite duration")
+    return read
 
 
 def finite(text: str, where: str) -> int:

@@ -13,7 +13,7 @@ from brokerctl import config, durations
 from brokerctl.errors import ConfigError, ScenarioError
 from brokerctl.ids import idset
 from brokerctl.records import Asked, Command, Signal
-from brokerctl.scenario import faults, moments, puppets, tree
+from brokerctl.scenario import faults, jobs, moments, puppets, tree
 from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
 from brokerctl.scenario.sets import rank_set
 from brokerctl.settings import ACTIONS_MAX, Action
@@ -24,7 +24,7 @@ from brokerctl.worlds.puppets import PuppetSpec
 _SIGNALS = ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2", "CONT", "PIPE")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _RANK = re.compile(r"0|[1-9][0-9]{0,8}")
-_DEEDS = "sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET or panic"
+_DEEDS = f"sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET, panic, {jobs.DEEDS}"
 
 
 def resolve(
@@ -53,13 +53,17 @@ def resolve(
         fields[name] = tuple(
             _action(entry, specs, size, f"{where}: {name}[{index}]") for index, entry in enumerate(entries)
         )
+    fields.update(jobs.settings(file, lambda name, at: _puppet(name, specs, at), where))
     # What the command line says is not the file's fault: a ConfigError of these two stays one.
     fields.update(config.assignments(sets))
     settings = config.with_fields(policy or file.policy, fields)
     topology = tree.topology(file.instance, f"{where}: instance")
-    steps = [_step(entry, index, specs, size, f"{where}: step[{index}]") for index, entry in enumerate(file.step)]
+    names = scenario.jobs()
+    steps = jobs.steps(scenario, lambda name, at: _puppet(name, specs, at), size)
+    for index, entry in enumerate(file.step):
+        steps.append(_step(entry, index, specs, size, f"{where}: step[{index}]", names))
     for index, fault in enumerate(file.fault):
-        steps.append(faults.step(fault, index, topology, file.seed, f"{where}: fault[{index}]"))
+        steps += faults.steps(fault, index, topology, file.seed, f"{where}: fault[{index}]", names)
     return Resolved(
         name=scenario.name,
         settings=settings,
@@ -67,7 +71,8 @@ def resolve(
         puppets=specs,
         steps=tuple(steps),
         seed=file.seed,
-        needs=_needs(size, specs, steps),
+        needs=_needs(size, specs, steps, has_jobs=bool(names)),
+        restored=scenario.restored,
     )
 
 
@@ -107,11 +112,14 @@ def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
 # ---- steps -----------------------------------------------------------------------------------------
 
 
-def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str) -> Step:
-    moment = moments.of_step(entry.at, size, f"{where}.at")
+def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int, where: str, names: list[str]) -> Step:
+    moment = moments.of_step(entry.at, size, f"{where}.at", names)
     if entry.rank >= size:
         raise ScenarioError(f"{where}.rank: {entry.rank} is out of range; expected less than {size}")
     # Each request has a reply of its own; 0 would ask for no answer, and a refusal could not be seen.
+    words = entry.do.split()
+    if words[:1] and words[0] in jobs.ABOUT_JOBS:
+        return Step(moment.trigger(), jobs.deed(words, index + 1, names, f"{where}.do"), entry.at)
     deed = _deed(entry.do, entry.rank, index + 1, specs, f"{where}.do")
     if entry.do.split()[:1] == ["disconnect"] and int(entry.do.split()[1]) >= size:
         raise ScenarioError(f"{where}.do: rank {entry.do.split()[1]} is out of range; expected less than {size}")
@@ -143,8 +151,10 @@ def _signal(name: str, where: str) -> int:
     return config.signal_number(word)
 
 
-def _needs(size: int, specs: dict[str, PuppetSpec], steps: list[Step]) -> frozenset[Capability]:
+def _needs(size: int, specs: dict[str, PuppetSpec], steps: list[Step], *, has_jobs: bool) -> frozenset[Capability]:
     needs: set[Capability] = set(needs_of(step.deed for step in steps))
+    if has_jobs or any(spec.asks for spec in specs.values()):
+        needs.add("jobs")
     if size > 1:
         needs.add("ranks")
     if any(spec.uninterruptible for spec in specs.values()):

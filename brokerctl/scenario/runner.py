@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from brokerctl.check.invariants import INVARIANTS, BoundsHeld, LeavesToRoot
+from brokerctl.check.deadlock import NoDeadlock
+from brokerctl.check.eventlogs import Eventlogs
+from brokerctl.check.invariants import ABOUT_JOBS, INVARIANTS, BoundsHeld, LeavesToRoot
 from brokerctl.check.reader import Dispatch, See, Wants, Watch
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
@@ -16,8 +18,9 @@ from brokerctl.errors import BrokerctlError, UsageError
 from brokerctl.model.tree import Tree
 from brokerctl.records import Line
 from brokerctl.report.result import Delay, Failure, Result, Told
-from brokerctl.scenario import expect
+from brokerctl.scenario import expect, lives
 from brokerctl.scenario.expect import Expectations
+from brokerctl.scenario.expect_jobs import waits_missing
 from brokerctl.scenario.format import Scenario, one_line
 from brokerctl.scenario.resolve import horizon_ns, resolve
 from brokerctl.scenario.stop import StopClock
@@ -31,6 +34,8 @@ LIVE_HORIZON_NS = 1 * MINUTE
 EVERY_LINE_MAX = 1000
 # Who held a stop up: the longest few, and not who took no time that anybody would notice.
 DELAYS_MAX = 3
+# More eventlogs than that nobody reads below a story.
+EVENTLOGS_MAX = 4
 DELAY_MIN_NS = 10 * MS
 _EXCUSED = frozenset({BoundsHeld.NAME, LeavesToRoot.NAME})
 
@@ -49,11 +54,15 @@ def world(name: str) -> World:
 
 
 def prepare(scenario: Scenario, policy: str | None = None, sets: Sequence[str] = ()) -> Resolved:
-    """Resolve a scenario and build its expectations, so that nothing is run where something can't be."""
+    """Resolve a scenario and build its expectations, so that nothing is run where something can't be.
+
+    Of a scenario of several lives, the first.
+    """
     with one_line():
-        resolved = resolve(scenario, policy, sets)
-        horizon_ns(scenario)
-        Expectations(scenario, Tree(resolved.topology))
+        for life in reversed(lives.of(scenario)):
+            resolved = resolve(life, policy, sets)
+            horizon_ns(life)
+            Expectations(life, Tree(resolved.topology))
     return resolved
 
 
@@ -67,13 +76,40 @@ def run(
     sink: Callable[[Line], None] | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Run a scenario in a world. `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come."""
+    """Run a scenario in a world, all its lives.
+
+    `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come.
+    """
+    results: list[Result] = []
+    shift = lives.Shift()
+    restored: dict[str, str] = {}
+    for life in lives.of(scenario):
+        told, shown = shift.teller(tell), shift.sink(sink)
+        result, outcome = _run(lives.after(life, restored), world_name, policy, sets, told, shown, watch)
+        results.append(msgspec.structs.replace(result, replay=replay_command(scenario, world_name, policy, sets)))
+        if outcome is None:
+            break
+        restored = {**restored, **outcome.stored}
+        shift.after(outcome.t_ns)
+    return lives.joined(results)
+
+
+def _run(
+    scenario: Scenario,
+    world_name: str,
+    policy: str | None,
+    sets: Sequence[str],
+    tell: Callable[[Told], None] | None,
+    sink: Callable[[Line], None] | None,
+    watch: Watch | None,
+) -> tuple[Result, Outcome | None]:
+    """One life of an instance; no outcome where the world could not run it."""
     where = world(world_name)
     real_time = "virtual-time" not in where.capabilities
     resolved = resolve(scenario, policy, sets, real_time=real_time)
     result = _planned(scenario, world_name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
-        return msgspec.structs.replace(result, status="skipped", reason=reason)
+        return msgspec.structs.replace(result, status="skipped", reason=reason), None
     readers = _Readers(scenario, resolved, tell, sink, watch, all_lines=real_time or sink is not None)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
@@ -87,13 +123,13 @@ def run(
     except BrokerctlError as error:
         # The world itself could not go on: nothing was shown about the scenario, and that is no pass.
         readers.story.finish()
-        return msgspec.structs.replace(
-            result, status="failed", failures=(Failure("world", str(error)),), story=tuple(readers.story.told)
-        )
+        failed = (Failure("world", str(error)),)
+        story = tuple(readers.story.told)
+        return msgspec.structs.replace(result, status="failed", failures=failed, story=story), None
     ended_ns = time.monotonic_ns()
     result = readers.judged(result, outcome)
     stopping_ns = ended_ns - readers.stopped_ns if readers.stopped_ns else 0
-    return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns)
+    return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns), outcome
 
 
 class _Readers:
@@ -112,19 +148,24 @@ class _Readers:
         tree = Tree(resolved.topology)
         self.stopped_ns = 0  # real time
         self._violates = scenario.file.expect.violates
+        self._waited = scenario.file.expect.waits
         self._clock = StopClock(self._stopped)
         self._expectations = Expectations(scenario, tree, self._clock)
-        rules = [make(resolved.settings, tree) for make in INVARIANTS.values()]
+        # Where there are no jobs, what must hold of them can't be broken.
+        names = INVARIANTS.keys() - (() if scenario.jobs() else ABOUT_JOBS)
+        rules = [make(resolved.settings, tree) for name, make in INVARIANTS.items() if name in names]
         # Rules about every single line would make the world write them all: too dear for so many ranks.
         self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
         self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
         self._waits = Waits()
+        self._eventlogs = Eventlogs(EVENTLOGS_MAX)
         self._crashed = _ranks_of(resolved, "crash")
         self._hurt = self._crashed | _ranks_of(resolved, "freeze")
         self.story = Story(tree.hosts, tell)
         readers: list[tuple[Wants, See]] = [
             (self._expectations.wants, self._expectations.see),
             (self._waits.wants, self._waits.see),
+            (self._eventlogs.wants, self._eventlogs.see),
             (self.story.wants, self.story.see),
             *((rule.wants, rule.see) for rule in self._rules),
         ]
@@ -144,8 +185,12 @@ class _Readers:
         # Who was killed or stopped from outside keeps no bound and no order; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
         found = [one for one in found if one.name not in _EXCUSED or one.rank not in self._hurt]
-        broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
         begin_ns = clock.begun_ns or 0
+        deadlocks = tuple(
+            Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in found if one.name == NoDeadlock.NAME
+        )
+        broken = self._expectations.findings(outcome) + expect.judge(self._violates, found)
+        broken += waits_missing(self._waited, [one.text for one in deadlocks])
         return msgspec.structs.replace(
             result,
             status="failed" if broken else "passed",
@@ -156,6 +201,8 @@ class _Readers:
             unchecked=self._unchecked,
             failures=tuple(Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in broken),
             delays=tuple(_delays(self._waits)),
+            deadlocks=deadlocks,
+            eventlogs=self._eventlogs.logs(begin_ns),
             story=tuple(told),
             untold=self.story.count - len(told),
             unended=result.size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),

@@ -9,7 +9,7 @@ from brokerctl.durations import MS, S
 from brokerctl.ids import idset
 from brokerctl.logs import fluxlog
 from brokerctl.logs.fluxlog import Entry
-from brokerctl.records import Ended, Line, Log, Moved, Unreachable
+from brokerctl.records import Drain, Ended, Line, Log, Moved, Unreachable
 from brokerctl.report.result import STORY_MAX, Told
 
 # More ranks than a reader would follow one by one.
@@ -23,7 +23,7 @@ LONGEST_NS = 10 * S
 class Story:
     """Keeps the end of a run's log, and hands on each entry as it is known."""
 
-    wants: frozenset[type] = frozenset({Log, Moved, Ended, Unreachable})
+    wants: frozenset[type] = frozenset({Log, Moved, Ended, Unreachable, Drain})
 
     def __init__(self, hosts: Sequence[str], tell: Callable[[Told], None] | None) -> None:
         self._hosts = hosts
@@ -56,6 +56,8 @@ class Story:
         elif isinstance(what, Ended):
             key, held_ns = (what.run, what.command, what.rc, what.how), what.held_ns
         elif isinstance(what, Log) and what.level > fluxlog.INFO:
+            return
+        if isinstance(what, Ended) and fluxlog.entry(line, self._hosts) is None:
             return
         group = self._open.get(key)
         if group is None or t_ns - group.last_ns > GAP_NS or t_ns - group.first_ns > LONGEST_NS:

@@ -19,7 +19,7 @@ Sink = Callable[[Line], None]
 
 # The last three: what no UNIX socket and no process that was killed for good can be made to do.
 Capability = Literal[
-    "virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "half-open", "slow-links", "restart"
+    "virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "jobs", "half-open", "slow-links", "restart"
 ]
 
 
@@ -93,7 +93,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario, ready to run. Triggers keep state: resolve anew for every run."""
+    """A scenario, ready to run. Triggers keep state: resolve anew for every run.
+
+    `restored` is what the leader's earlier life has stored.
+    """
 
     name: str
     settings: Settings
@@ -102,6 +105,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     seed: int = 1
     needs: frozenset[Capability] = frozenset()
+    restored: Mapping[str, str] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -109,13 +113,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `ended`: every rank's broker has exited, or crashed; followers that are frozen for good count as that. `stuck`:
     nothing is pending any more, and nothing can happen. `horizon`: the time was up. `exits` has the codes of the
-    brokers that did exit; `undone` the texts of steps that never came.
+    brokers that did exit; `undone` the texts of steps that never came; `stored` what the leader has stored last.
     """
 
     kind: Literal["ended", "stuck", "horizon"]
     t_ns: int
     exits: Mapping[int, int]
     undone: tuple[str, ...] = ()
+    stored: Mapping[str, str] = {}
 
 
 class World(Protocol):

@@ -48,6 +48,7 @@ class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
     detached: bool = False
     start_errno: int = 0
     uninterruptible: bool = False
+    asks: tuple[str, ...] = ()
 
 
 def part(spec: PuppetSpec, seed: int, rank: int, nth: int) -> Part:
@@ -69,4 +70,5 @@ def _part(spec: PuppetSpec, runs_ns: int | None, status: int, leaves_ns: int | N
         detached=spec.detached,
         start_errno=spec.start_errno,
         uninterruptible=spec.uninterruptible,
+        asks=spec.asks,
     )

@@ -12,13 +12,16 @@ import resource
 import signal
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from brokerctl.durations import S
 from brokerctl.kernel import proc
 from brokerctl.model.puppet import Part, Puppet
+
+if TYPE_CHECKING:
+    from brokerctl.worlds.live.asking import Asking
 
 # What stops, continues or is ignored by default does not end a process; KILL can't be caught; 32, 33 are libc's.
 _NOT_TAKEN = frozenset(
@@ -38,6 +41,8 @@ TAKEN = frozenset(signal.valid_signals()) - _NOT_TAKEN
 
 # One sigtimedwait(2) at most; the loop goes on. (Its C type is a time_t, but a century is a long time, too.)
 WAIT_MAX_S = 3600.0
+# Who waits for an answer looks for signals that often.
+ASK_WAIT_S = 0.01
 
 
 def main(words: list[str]) -> NoReturn:
@@ -71,12 +76,22 @@ def _act(part: Part) -> NoReturn:
     _grow_leaves(part, began_ns)
     for stream, text in part.prints:
         _print(1 if stream == "out" else 2, text)
-    while "exited" not in puppet.advance(time.monotonic_ns()):
+    asking: Asking | None = None
+    while "exited" not in (happened := puppet.advance(time.monotonic_ns())):
+        if "asked" in happened:
+            from brokerctl.worlds.live.asking import Asking
+
+            asking = Asking(part.asks)
         due_ns = puppet.due()
         wait_s = WAIT_MAX_S if due_ns is None else min(max(0, due_ns - time.monotonic_ns()) / 1e9, WAIT_MAX_S)
-        got = signal.sigtimedwait(TAKEN, wait_s)
+        got = signal.sigtimedwait(TAKEN, wait_s if asking is None else 0)
         if got is not None:
             puppet.signal(time.monotonic_ns(), got.si_signo, "group")
+        elif asking is not None and asking.answered(ASK_WAIT_S):
+            for channel, words in asking.prints:
+                _print(1 if channel == "out" else 2, words)
+            puppet.answer(time.monotonic_ns(), 1 << 8 if asking.refused else puppet.status)
+            asking = None
     _leave(puppet.status)
 
 

@@ -66,7 +66,7 @@ SIGNALS = (
 INFO, WARNING = 6, 4
 # Who is left over is named, up to this many: a screenful.
 LEFTOVERS_NAMED = 20
-CONTROL, STORE, TBON = "control", "store.json", "tbon"
+CONTROL, TBON = "control", "tbon"
 
 
 class LiveBroker:
@@ -115,7 +115,7 @@ class LiveBroker:
     def run(self) -> int:
         """Run to the end; the exit code. ControlError or KernelError before anything is started, else nothing."""
         with Loop() as self._loop:
-            self._store = store.Store(self._rundir / STORE)
+            self._store = store.Store(self._rundir / store.STORE)
             self._control = ControlServer(self._loop, self._rundir / CONTROL, self._asked)
             try:
                 self._prepare()
@@ -187,7 +187,7 @@ class LiveBroker:
                 self._links.cut()
             self._control.answer(reply, {} if self._breakable else {"error": "this broker can't be broken"})
             return
-        self._post(Asked(request.ask, reply, request.words))
+        self._post(Asked(request.ask, reply, request.words, request.text))
 
     def _fired(self, name: str) -> None:
         del self._timers[name]

@@ -65,9 +65,11 @@ class Connection:
         pid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         return pid
 
-    def send(self, ask: str, words: Sequence[str] = ()) -> None:
+    def send(self, ask: str, words: Sequence[str] = (), text: str = "") -> None:
         """Send the one request of this connection."""
         request: dict[str, Any] = {"brokerctl": VERSION, "ask": ask}
+        if text:
+            request["text"] = text
         if words:
             request["words"] = list(words)
         try:

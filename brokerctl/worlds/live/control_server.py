@@ -44,16 +44,28 @@ ACCEPT_PAUSE_NS = 1_000_000_000
 ACCEPTED_A_TURN = 8
 
 # `cut` breaks the link to the parent: a fault, for a broker that was started to be tested.
-Ask = Literal["status", "shutdown", "cleanup-push", "disconnect", "follow", "cut"]
-WITH_WORDS = frozenset({"cleanup-push", "disconnect"})
+Ask = Literal[
+    "status", "shutdown", "cleanup-push", "disconnect", "follow", "cut", "submit", "cancel", "cancel-running",
+    "post-event", "hold", "release", "queue-stop", "acquire-mute", "queue-idle", "housekeeping-kill", "jobs",
+    "wait-event",
+]  # fmt: skip
+WITH_WORDS = frozenset(
+    {"cleanup-push", "disconnect", "cancel", "post-event", "hold", "release", "housekeeping-kill", "wait-event"}
+)
+# These are answered when their time has come, be it in days.
+LATE = frozenset({"queue-idle", "wait-event"})
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client asks; `words` is the command of a cleanup-push."""
+    """What a client asks; `words` is the command of a cleanup-push, or what a request about jobs is about.
+
+    `text` is the job of a submit, or, of a process that a broker has started, the name of its run.
+    """
 
     brokerctl: Literal[1]
     ask: Ask
     words: tuple[str, ...] = ()
+    text: str = ""
 
 
 class _Version(msgspec.Struct):
@@ -81,7 +93,7 @@ def parse_request(data: bytes) -> Request:
     wordy = request.ask in WITH_WORDS
     if wordy != bool(request.words):
         has = "without" if wordy else "with"
-        raise ControlError(f"{request.ask} {has} words; expected them for {' and '.join(sorted(WITH_WORDS))} alone")
+        raise ControlError(f"{request.ask} {has} words; expected them for {', '.join(sorted(WITH_WORDS))} alone")
     if len(request.words) > WORDS_MAX:
         raise ControlError(f"{len(request.words)} words; expected at most {WORDS_MAX}")
     if any("\0" in word for word in request.words):
@@ -261,6 +273,9 @@ class ControlServer:
             return
         if request.ask in {"follow", "shutdown"}:
             client.follows = True
+        if request.ask in LATE and client.idle is not None:
+            client.idle.cancel()
+            client.idle = None
         if request.ask == "follow":
             self.answer(client.reply, {})
         else:

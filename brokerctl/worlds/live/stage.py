@@ -17,20 +17,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokerctl.errors import KernelError
+from brokerctl.model.job import JobSpec
 from brokerctl.records import Asked
 from brokerctl.worlds.contract import Deliver
 from brokerctl.worlds.live import launch
 from brokerctl.worlds.live.launch import BOOT, PATHS
+from brokerctl.worlds.live.store import STORE, Store
 from brokerctl.worlds.puppets import part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from brokerctl.model.puppet import Part
-    from brokerctl.settings import Action, Settings
+    from brokerctl.records import Command
+    from brokerctl.settings import Action, Housekeeping, Perilog, Settings
     from brokerctl.worlds.contract import Resolved
     from brokerctl.worlds.puppets import PuppetSpec
 
+_decode_job = msgspec.json.Decoder(JobSpec).decode
 LISTS = ("rc1", "rc2", "cleanup", "rc3")
 
 # -I: isolated; -S: no site, a quarter of an interpreter's start.
@@ -64,10 +68,19 @@ class Stage:
         try:
             for rank in range(self.size):
                 os.mkfifo(self.trace(rank), 0o600)
+            if scenario.restored:
+                self._restore(scenario.restored)
             self.settings.write_bytes(msgspec.json.encode((self._fill_in(), scenario.topology)))
         except BaseException:
             self.close()
             raise
+
+    def _restore(self, values: Mapping[str, str]) -> None:
+        """Put what the leader's earlier life has stored where it will look for it."""
+        self.rundir(0).mkdir(mode=0o700)
+        failed = Store(self.rundir(0) / STORE).put_all(values)
+        if failed:
+            raise KernelError(f"cannot restore: {failed}")
 
     def close(self) -> None:
         """Remove it all."""
@@ -98,18 +111,39 @@ class Stage:
     def _fill_in(self) -> Settings:
         settings = self._scenario.settings
         lists = {name: tuple(map(self._action, getattr(settings, name))) for name in LISTS}
+        scripts = {
+            name: msgspec.structs.replace(script, command=self._command(script.command))
+            for name, script in self._scripts().items()
+        }
         ways = {spec.command: self._way(spec) for spec in self._pushed()}
         shell = self.folder / "shell"
         shell.write_text(_SHELL.format(python=sys.executable, ways=ways))
         shell.chmod(0o700)
-        return msgspec.structs.replace(settings, shell=str(shell), **lists)
+        return msgspec.structs.replace(settings, shell=str(shell), **lists, **scripts)
+
+    def submission(self, text: str) -> str:
+        """A job's specification with what its task runs filled in."""
+        spec = _decode_job(text)
+        return msgspec.json.encode(msgspec.structs.replace(spec, task=self._command(spec.task))).decode()
+
+    def _scripts(self) -> dict[str, Perilog | Housekeeping]:
+        """What runs before and after jobs, where there is such."""
+        settings = self._scenario.settings
+        scripts = {"prolog": settings.prolog, "epilog": settings.epilog, "housekeeping": settings.housekeeping}
+        return {name: script for name, script in scripts.items() if script is not None}
+
+    def _jobs(self) -> list[JobSpec]:
+        """The jobs that steps submit."""
+        events = [step.deed.event for step in self._scenario.steps if isinstance(step.deed, Deliver)]
+        return [_decode_job(event.text) for event in events if isinstance(event, Asked) and event.what == "submit"]
 
     def _action(self, action: Action) -> Action:
-        command = action.command
+        return msgspec.structs.replace(action, command=self._command(action.command))
+
+    def _command(self, command: Command) -> Command:
         if not command.puppet:
             raise KernelError(f"{self._scenario.name}: {command.text!r} is no puppet; nothing else is run live")
-        filled = msgspec.structs.replace(command, argv=self._way(self._scenario.puppets[command.puppet]))
-        return msgspec.structs.replace(action, command=filled)
+        return msgspec.structs.replace(command, argv=self._way(self._scenario.puppets[command.puppet]))
 
     def _pushed(self) -> Iterator[PuppetSpec]:
         """The puppets that steps push, found by the text of their command."""
@@ -153,4 +187,7 @@ class Stage:
         settings = self._scenario.settings
         actions = (*settings.rc1, *settings.rc2, *settings.cleanup, *settings.rc3)
         listed = [action for action in actions if action.command.puppet == spec.name]
-        return max(1, len(listed) + sum(pushed.name == spec.name for pushed in self._pushed()))
+        jobs = self._jobs()
+        of_jobs = sum(script.command.puppet == spec.name for script in self._scripts().values()) * len(jobs)
+        of_jobs += sum(job.task.puppet == spec.name for job in jobs)
+        return max(1, len(listed) + of_jobs + sum(pushed.name == spec.name for pushed in self._pushed()))

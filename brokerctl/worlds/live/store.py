@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from brokerctl.errors import KernelError
 
+STORE = "store.json"  # in the rundir
 # Keys and values are few and short; a larger file was not written by us.
 SIZE_MAX = 16 << 20
 
@@ -34,7 +36,11 @@ class Store:
 
     def put(self, key: str, value: str) -> str:
         """Keep a value; returns what went wrong, or nothing. A reader sees the old file or the new one."""
-        self.values[key] = value
+        return self.put_all({key: value})
+
+    def put_all(self, values: Mapping[str, str]) -> str:
+        """Keep several values at once."""
+        self.values.update(values)
         draft = self._path.with_name(f".{self._path.name}.draft")
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -20,7 +20,10 @@ from brokerctl.records import (
     ConfigGet,
     ConfigIs,
     Disconnect,
+    EventThere,
+    EventWanted,
     Exec,
+    Forward,
     Goodbye,
     GoodbyeOk,
     Hello,
@@ -28,7 +31,9 @@ from brokerctl.records import (
     Offline,
     Online,
     Results,
+    Said,
     Shed,
+    ShellFailed,
     StateIs,
 )
 from brokerctl.trace import LINE_SIZE_MAX
@@ -41,9 +46,10 @@ FIRST_LINE_MAX = 256
 LINE_MAX = LINE_SIZE_MAX
 HEARTBEAT = b"\n"
 EXIT_CODE_MAX = 255
+STATUS_MAX = 0xFFFF  # of wait(2)
 
-_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Goodbye})
-_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, GoodbyeOk})
+_FROM_CHILD = frozenset({Hello, ConfigGet, Online, Offline, Results, Said, ShellFailed, EventWanted, Goodbye})
+_FROM_PARENT = frozenset({StateIs, ConfigIs, Disconnect, Shed, Exec, Abort, Forward, EventThere, GoodbyeOk})
 _STATES = frozenset(State)
 
 
@@ -94,10 +100,12 @@ def check_child(message: AnyMessage, subtree: Collection[int]) -> None:
     if isinstance(message, Online | Offline):
         _check_ranks(message.ranks, subtree)
     elif isinstance(message, Results):
-        for rc, _how, ranks in message.results:
+        for status, rc, _how, ranks in message.results:
             _check_ranks(ranks, subtree)
-            if not 0 <= rc <= EXIT_CODE_MAX:
-                raise NonsenseError(f"exit code {rc}")
+            if not (0 <= rc <= EXIT_CODE_MAX and 0 <= status <= STATUS_MAX):
+                raise NonsenseError(f"exit code {rc}, status {status}")
+    elif isinstance(message, Said | ShellFailed | EventWanted):
+        _check_ranks((message.rank,), subtree)
 
 
 def check_parent(message: AnyMessage, subtree: Collection[int]) -> None:
@@ -110,7 +118,7 @@ def check_parent(message: AnyMessage, subtree: Collection[int]) -> None:
         _check_ranks(message.targets, subtree)
         if not message.command.argv:
             raise NonsenseError("a command without words")
-    elif isinstance(message, Shed):
+    elif isinstance(message, Shed | EventThere):
         _check_ranks((message.rank,), subtree)
 
 

@@ -22,7 +22,7 @@ from brokerctl.durations import S, as_short
 from brokerctl.errors import ControlError, KernelError
 from brokerctl.kernel import pidfd, proc
 from brokerctl.kernel.spawn import spawn
-from brokerctl.records import Asked, Exit, Line, Signal
+from brokerctl.records import Asked, Exit, Line, Signal, Store
 from brokerctl.worlds.contract import Capability, Deliver, Fault, Outcome, Resolved, Sink
 from brokerctl.worlds.live import launch
 from brokerctl.worlds.live.client import Connection
@@ -48,7 +48,7 @@ class LiveWorld:
     """The world of real processes: as many brokers as ranks, all on this machine."""
 
     name = "live"
-    capabilities: frozenset[Capability] = frozenset({"real-processes", "ranks"})
+    capabilities: frozenset[Capability] = frozenset({"real-processes", "ranks", "jobs"})
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
         """Run it to its end, or to the horizon; KernelError where no broker can be run here, or it broke down.
@@ -142,6 +142,7 @@ class _Run:
         self._begun = False
         self._connections: dict[int, Connection] = {}
         self._last_ns = 0
+        self._stored: dict[str, str] = {}
         self._poll = select.poll()
         self._fds: dict[int, _Rank] = {}
         self._ranks: list[_Rank] = []
@@ -233,6 +234,8 @@ class _Run:
             for step in self._steps.copy():
                 self._schedule(step, line.t_ns, step.trigger.begin())
         self._last_ns = max(self._last_ns, line.t_ns)
+        if isinstance(line.what, Store) and line.rank == 0:
+            self._stored[line.what.key] = line.what.value
         self._sink(line)
         early = self._ranks[line.rank].early
         while early:
@@ -264,6 +267,8 @@ class _Run:
             case Deliver(number, Signal(signum)):
                 if self._ranks[number].lives:
                     pidfd.send(self._ranks[number].pidfd, signum)
+            case Deliver(number, Asked("submit", text=text)):
+                self._ask(number, "submit", text=self._stage.submission(text))
             case Deliver(number, Asked(what=what, words=words)):
                 self._ask(number, what, words)
             case Fault(kind, numbers) if kind in FAULT_SIGNALS:
@@ -285,12 +290,12 @@ class _Run:
         rank.frozen = kind == "freeze"
         pidfd.send(rank.pidfd, FAULT_SIGNALS[kind])
 
-    def _ask(self, number: int, what: str, words: tuple[str, ...] = ()) -> None:
+    def _ask(self, number: int, what: str, words: tuple[str, ...] = (), text: str = "") -> None:
         if not self._ranks[number].lives:
             return
         try:
             connection = Connection(self._stage.rundir(number))
-            connection.send(what, words)
+            connection.send(what, words, text)
         except ControlError:
             return  # it is ending, and nobody listens any more: in no world would it answer
         self._connections[connection.fileno()] = connection
@@ -325,7 +330,8 @@ class _Run:
     def _outcome(self, kind: Literal["ended", "stuck", "horizon"], t_ns: int) -> Outcome:
         exits = {rank.rank: rank.code for rank in self._ranks if rank.code is not None and rank.over}
         left = {id(step) for step in self._steps} | {id(step) for _, _, step in self._due}
-        return Outcome(kind, t_ns, exits, tuple(step.text for step in self._scenario.steps if id(step) in left))
+        undone = tuple(step.text for step in self._scenario.steps if id(step) in left)
+        return Outcome(kind, t_ns, exits, undone, self._stored)
 
     def _kill_all(self) -> None:
         """End every process that descends from this run."""

@@ -9,6 +9,8 @@ from brokerctl.model.puppet import Puppet
 from brokerctl.model.words import ESRCH
 from brokerctl.records import (
     Abandon,
+    Answer,
+    Asked,
     CloseOutput,
     Effect,
     Emptied,
@@ -48,11 +50,14 @@ class Processes:
         self._agenda = agenda
         self._processes: dict[tuple[int, str], Process] = {}
         self._drawn: dict[tuple[int, str], int] = {}  # how many of a puppet a rank has started
+        self._asking: dict[int, Process] = {}  # reply → who waits for it
+        self._replies = 0
         self.carry: dict[type[Effect], Callable[[int, Any], None]] = {
             Start: self._start,
             Kill: self._kill,
             CloseOutput: self._close_output,
             Abandon: self._abandon,
+            Answer: self._answer,
         }
 
     def _start(self, rank: int, order: Start) -> None:
@@ -85,6 +90,22 @@ class Processes:
     def _abandon(self, rank: int, order: Abandon) -> None:
         self._unschedule(self._processes.pop((rank, order.run)))
 
+    def next_reply(self) -> int:
+        """A number for one more asker."""
+        self._replies += 1
+        return self._replies
+
+    def _answer(self, rank: int, order: Answer) -> None:
+        process = self._asking.pop(order.reply, None)
+        if process is None or self._processes.get((rank, process.run)) is not process:
+            return
+        error = order.body.get("error")
+        prints = order.body.get("prints", []) if error is None else [["err", error]]
+        for stream, text in prints:
+            self._agenda.push(0, rank, Output(process.run, stream, text))
+        process.puppet.answer(self._agenda.now_ns, process.puppet.status if error is None else 1 << 8)
+        self._schedule(process, now=True)
+
     def _schedule(self, process: Process, *, now: bool = False) -> None:
         self._unschedule(process)
         due_ns = self._agenda.now_ns if now else process.puppet.due()
@@ -103,7 +124,12 @@ class Processes:
         rank, run, puppet = process.rank, process.run, process.puppet
         happened = puppet.advance(self._agenda.now_ns)
         for happening in happened:
-            if happening == "exited":
+            if happening == "asked":
+                reply = self.next_reply()
+                self._asking[reply] = process
+                what, *words = self._scenario.puppets[process.name].asks
+                deliver(rank, Asked(what, reply, tuple(words), run))
+            elif happening == "exited":
                 deliver(rank, Exited(run, puppet.status))
             elif happening == "emptied":
                 deliver(rank, Emptied(run))
@@ -115,6 +141,13 @@ class Processes:
                 del self._processes[rank, run]
             else:
                 self._schedule(process)
+
+    def orphan(self, rank: int) -> None:
+        """What the rank's broker started outlives it, and no later life of it hears of that."""
+        for key, process in tuple(self._processes.items()):
+            if key[0] == rank:
+                self._unschedule(process)
+                del self._processes[key]
 
     def release(self, name: str) -> None:
         """Uninterruptible processes of that puppet are interruptible again."""

@@ -28,7 +28,9 @@ from brokerctl.records import (
     Lost,
     Received,
     Responsive,
+    Restored,
     Send,
+    Store,
     Torpid,
 )
 from brokerctl.worlds.contract import Capability, Deliver, Fault, Outcome, Release, Resolved, Sink, Step
@@ -42,7 +44,7 @@ class SimWorld:
 
     name = "sim"
     capabilities: frozenset[Capability] = frozenset(
-        {"virtual-time", "ranks", "uninterruptible", "panic", "half-open", "slow-links", "restart"}
+        {"virtual-time", "ranks", "uninterruptible", "panic", "jobs", "half-open", "slow-links", "restart"}
     )
 
     def run(self, scenario: Resolved, sink: Sink, horizon_ns: int, wants: frozenset[type] | None = None) -> Outcome:
@@ -73,7 +75,7 @@ class _Life:
         self._processes = Processes(scenario, self._agenda)
         self._steps = list(scenario.steps)
         self._waiting = list(scenario.steps)  # those that a line decides
-        self._replies = 0
+        self._stored: dict[str, str] = {}
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
         self._torpid: set[int] = set()  # told as silent to their parents
@@ -83,6 +85,7 @@ class _Life:
             Send: self._send,
             Hangup: self._hangup,
             Exit: self._exit,
+            Store: self._store,
             **self._processes.carry,
         }
 
@@ -90,12 +93,14 @@ class _Life:
         agenda = self._agenda
         for rank in range(self._tree.size):
             agenda.push(0, rank, Booted())
+        for key, value in self._scenario.restored.items():
+            agenda.push(0, 0, Restored(key, value))
         for step in self._steps:
             delay_ns = step.trigger.begin()
             if delay_ns is not None:
                 self._waiting.remove(step)
                 agenda.push(delay_ns, -1, step)
-        while len(self._exits) + len(self._crashed) < self._tree.size:
+        while len(self._exits) + len(self._crashed) < self._tree.size or self._restart_comes():
             entry = agenda.next()
             if entry is None:
                 return self._outcome("ended" if self._only_frozen() else "stuck")
@@ -113,6 +118,14 @@ class _Life:
                 item()
         return self._outcome("ended")
 
+    def _restart_comes(self) -> bool:
+        """Nobody lives, but a crashed rank shall have another life."""
+        deeds = [step.deed for step in self._steps]
+        return any(
+            isinstance(deed, Fault) and deed.kind == "restart" and not self._crashed.isdisjoint(deed.ranks)
+            for deed in deeds
+        )
+
     def _only_frozen(self) -> bool:
         """The leader has ended, and who has not is frozen for good: it will never do anything more."""
         alive = [rank for rank in range(self._tree.size) if self._lives(rank)]
@@ -120,7 +133,7 @@ class _Life:
 
     def _outcome(self, kind: Literal["ended", "stuck", "horizon"]) -> Outcome:
         undone = tuple(step.text for step in self._steps)
-        return Outcome(kind, self._agenda.now_ns, dict(self._exits), undone)
+        return Outcome(kind, self._agenda.now_ns, dict(self._exits), undone, dict(self._stored))
 
     def _lives(self, rank: int) -> bool:
         return rank not in self._exits and rank not in self._crashed
@@ -177,6 +190,10 @@ class _Life:
             links.child_knows.add(link)
         links.learn(rank, link)
 
+    def _store(self, rank: int, order: Store) -> None:
+        if rank == 0:
+            self._stored[order.key] = order.value
+
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
         self._gone(rank)
@@ -227,8 +244,7 @@ class _Life:
         match deed:
             case Deliver(rank, event):
                 if isinstance(event, Asked):
-                    self._replies += 1
-                    event = msgspec.structs.replace(event, reply=self._replies)
+                    event = msgspec.structs.replace(event, reply=self._processes.next_reply())
                 self._agenda.push(0, rank, event)
             case Release(puppet):
                 self._processes.release(puppet)
@@ -292,9 +308,13 @@ class _Life:
         """A new life on that rank: children of the old one are heard within a heartbeat, and must start anew."""
         links, agenda = self._links, self._agenda
         self._crashed.discard(rank)
+        self._processes.orphan(rank)
         links.reopen(rank)
         self._nodes[rank] = Node(rank, self._scenario.settings, self._tree)
         agenda.push(0, rank, Booted())
+        if rank == 0:
+            for key, value in self._stored.items():
+                agenda.push(0, 0, Restored(key, value))
         for child in self._tree.children[rank]:
             if child not in links.child_knows and self._lives(child):
                 links.reopen(child)

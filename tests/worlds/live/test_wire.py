@@ -13,14 +13,19 @@ from brokerctl.records import (
     ConfigGet,
     ConfigIs,
     Disconnect,
+    EventThere,
+    EventWanted,
     Exec,
+    Forward,
     Goodbye,
     GoodbyeOk,
     Hello,
     Offline,
     Online,
     Results,
+    Said,
     Shed,
+    ShellFailed,
     StateIs,
 )
 from brokerctl.worlds.live import wire
@@ -28,11 +33,13 @@ from brokerctl.worlds.live.wire import NonsenseError, Splitter
 
 FROM_CHILD = [
     Hello(), ConfigGet(), Online((3, 4)), Offline((3,), "lost"), Goodbye(),
-    Results("cleanup.0", ((68, "No route", (3,)),)),
+    Results("cleanup.0", ((17408, 68, "No route", (3,)),)), Said("job.x.epilog", 3, "err", "text"),
+    ShellFailed("job.x.task", 4), EventWanted(3, 1, "x", "dws_environment"),
 ]  # fmt: skip
 FROM_PARENT = [
     StateIs("quorum"), ConfigIs(), Disconnect(), Shed(3), Exec("cleanup.0", Command("a", ("a",)), (3,)),
-    Exec("cleanup.1", Command("a", ("a",)), ()), Abort("cleanup.0", hurry=True), GoodbyeOk(),
+    Exec("cleanup.1", Command("a", ("a",)), ()), Abort("cleanup.0", hurry=True), GoodbyeOk(), EventThere(3, 1),
+    Forward("job.x.task", 10),
 ]  # fmt: skip
 SUBTREE = frozenset({1, 3, 4})
 
@@ -68,9 +75,14 @@ def test_only_a_parent_says_what_a_parent_says(message):
     [
         (wire.check_child, Online((3, 5))),
         (wire.check_child, Offline((0,), "left")),
-        (wire.check_child, Results("a", ((0, "Exited", (2,)),))),
-        (wire.check_child, Results("a", ((256, "Exited", (3,)),))),
-        (wire.check_child, Results("a", ((-1, "Exited", (3,)),))),
+        (wire.check_child, Results("a", ((0, 0, "Exited", (2,)),))),
+        (wire.check_child, Results("a", ((0, 256, "Exited", (3,)),))),
+        (wire.check_child, Results("a", ((0, -1, "Exited", (3,)),))),
+        (wire.check_child, Results("a", ((1 << 16, 0, "Exited", (3,)),))),
+        (wire.check_child, Said("job.x.epilog", 2, "out", "text")),
+        (wire.check_child, ShellFailed("job.x.task", 0)),
+        (wire.check_child, EventWanted(5, 1, "x", "y")),
+        (wire.check_parent, EventThere(9, 1)),
         (wire.check_parent, StateIs("nowhere")),
         (wire.check_parent, Exec("a", Command("a", ("a",)), (7,))),
         (wire.check_parent, Exec("a", Command("a"), ())),
