@@ -25,11 +25,7 @@ PRIVATE_PREFIXES = ("WATCHDOG_", "LISTEN_", "PMI_", "FLUX_JOB_", "FLUX_TASK_")
 
 def action_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of actions: without what the broker's own managers told the broker."""
-    return {
-        name: value
-        for name, value in env.items()
-        if name not in PRIVATE and not name.startswith(PRIVATE_PREFIXES)
-    }
+    return {name: value for name, value in env.items() if name not in PRIVATE and not name.startswith(PRIVATE_PREFIXES)}
 
 
 def encode(text: str) -> bytes:

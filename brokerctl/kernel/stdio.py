@@ -22,4 +22,3 @@ def write(fd: int, data: bytes) -> bool:
         except OSError:
             return False
     return True
-
