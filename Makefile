@@ -53,7 +53,7 @@ demo: $(STAMP)
 	@echo "== Both worlds ran the same model and held the same expectations. README.md goes on from here."
 
 test: $(DEV_STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto
 
 SOAK_ROUNDS ?= 200
 soak: $(DEV_STAMP)
