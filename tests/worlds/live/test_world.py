@@ -5,23 +5,19 @@ import os
 import signal
 import tempfile
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from brokerctl import config
-from brokerctl.check.replay import first_difference
 from brokerctl.durations import S
 from brokerctl.errors import KernelError
 from brokerctl.kernel import proc
 from brokerctl.model.puppet import Reaction
 from brokerctl.records import Asked, Booted, Command, Ended, Exit, Moved, Signal, Start
-from brokerctl.scenario import compare, moments
-from brokerctl.scenario.format import load
-from brokerctl.scenario.resolve import resolve
+from brokerctl.scenario import moments
 from brokerctl.settings import Action
-from brokerctl.trace import Topology, header
+from brokerctl.trace import Topology
 from brokerctl.worlds.contract import Deliver, Resolved, Step
 from brokerctl.worlds.live import world as live
 from brokerctl.worlds.live.world import LiveWorld
@@ -29,10 +25,6 @@ from brokerctl.worlds.puppets import FOREVER, PuppetSpec, Span
 from brokerctl.worlds.sim.world import SimWorld
 
 HORIZON_NS = 60 * S
-SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.toml"))
-LIVE = [path for path in SCENARIOS if "live" in load(path).file.worlds]
-# Told for the field's 45 s; a fifth of a minute of real time tells nothing more.
-SHORT = {"stuck-cleanup": ["broker.cleanup-timeout=2s"]}
 
 
 @pytest.fixture(autouse=True)
@@ -76,36 +68,6 @@ TERM = Signal(signal.SIGTERM)
 
 def facts(lines, kind):
     return [line.what for line in lines if isinstance(line.what, kind)]
-
-
-# ---- all scenarios
-
-
-@pytest.mark.parametrize("path", LIVE, ids=lambda path: path.stem)
-def test_both_worlds_tell_the_same_and_the_live_trace_replays(path):
-    made = load(path)
-    sets = SHORT.get(path.stem, [])
-    outcome, lines = run(resolve(made, sets=sets))
-    simulated, sim_lines = run(resolve(made, sets=sets), SimWorld())
-    assert compare.first_difference(sim_lines, lines) is None
-    assert (outcome.kind, outcome.exits, outcome.undone) == (simulated.kind, simulated.exits, simulated.undone)
-    first, last = lines[0], lines[-1]
-    assert isinstance(first.what, Booted)
-    assert isinstance(last.what, Exit)
-    assert [line.n for line in lines] == list(range(len(lines)))
-    assert first_difference(_header(resolve(made, sets=sets), lines), lines) is None
-
-
-def _header(resolved, lines):
-    """A replay needs the settings that the broker had: what it started is in the trace."""
-    argv = {line.what.command.text: line.what.command for line in lines if isinstance(line.what, Start)}
-
-    def filled(actions):
-        return tuple(msgspec.structs.replace(a, command=argv.get(a.command.text, a.command)) for a in actions)
-
-    lists = {name: filled(getattr(resolved.settings, name)) for name in ("rc1", "rc2", "cleanup", "rc3")}
-    shell = next((command.argv[0] for command in argv.values() if not command.puppet), resolved.settings.shell)
-    return header(msgspec.structs.replace(resolved.settings, shell=shell, **lists), resolved.topology)
 
 
 # ---- steps
