@@ -13,6 +13,7 @@ import msgspec
 from brokerctl.check import job_invariants
 from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.reader import Finding, Reader, Wants
+from brokerctl.check.stored import NothingStoredIsLost
 from brokerctl.durations import as_short
 from brokerctl.model import bounds
 from brokerctl.model.lifecycle import State
@@ -291,6 +292,7 @@ INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
         LeavesToRoot,
         WellFormed,
         NoDeadlock,
+        NothingStoredIsLost,
         *_ABOUT_JOBS,
     )
 }

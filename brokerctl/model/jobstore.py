@@ -43,7 +43,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Stored).decode
+decode = msgspec.json.Decoder(Stored).decode
 
 
 def store(manager: JobManager) -> None:
@@ -68,7 +68,7 @@ def store(manager: JobManager) -> None:
 
 def restore(manager: JobManager, value: str) -> None:
     """A new life: replay the eventlogs, and let go on what can go on."""
-    kept = _decode(value)
+    kept = decode(value)
     node = manager.node
     manager.next = kept.next
     for rank, reason in kept.drained:
@@ -105,7 +105,7 @@ def restore(manager: JobManager, value: str) -> None:
 
 def labels(value: str) -> dict[str, str]:
     """The names of the jobs that are kept, by id."""
-    return {job.id: job.spec.name or job.id for job in _decode(value).jobs}
+    return {job.id: job.spec.name or job.id for job in decode(value).jobs}
 
 
 def _replay(manager: JobManager, one: StoredJob) -> Job:

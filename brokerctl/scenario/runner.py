@@ -12,6 +12,7 @@ from brokerctl.check.deadlock import NoDeadlock
 from brokerctl.check.eventlogs import Eventlogs
 from brokerctl.check.invariants import ABOUT_JOBS, INVARIANTS, BoundsHeld, LeavesToRoot
 from brokerctl.check.reader import Dispatch, See, Wants, Watch
+from brokerctl.check.stored import NothingStoredIsLost
 from brokerctl.check.waits import Waits
 from brokerctl.durations import MINUTE, MS
 from brokerctl.errors import BrokerctlError, UsageError
@@ -154,6 +155,10 @@ class _Readers:
         # Where there are no jobs, what must hold of them can't be broken.
         names = INVARIANTS.keys() - (() if scenario.jobs() else ABOUT_JOBS)
         rules = [make(resolved.settings, tree) for name, make in INVARIANTS.items() if name in names]
+        self._keeping = [rule for rule in rules if isinstance(rule, NothingStoredIsLost)]
+        for rule in self._keeping:
+            rule.earlier(resolved.restored)
+        self._restored = resolved.restored
         # Rules about every single line would make the world write them all: too dear for so many ranks.
         self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
         self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
@@ -182,6 +187,8 @@ class _Readers:
         """The result of a run that came to its end."""
         self.story.finish()
         clock, told = self._clock, self.story.told
+        for keeping in self._keeping:
+            keeping.kept({**self._restored, **outcome.stored})
         # Who was killed or stopped from outside keeps no bound and no order; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
         found = [one for one in found if one.name not in _EXCUSED or one.rank not in self._hurt]

@@ -75,7 +75,7 @@ class _Life:
         self._processes = Processes(scenario, self._agenda)
         self._steps = list(scenario.steps)
         self._waiting = list(scenario.steps)  # those that a line decides
-        self._stored: dict[str, str] = {}
+        self._stored = dict(scenario.restored)
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
         self._torpid: set[int] = set()  # told as silent to their parents
@@ -93,7 +93,7 @@ class _Life:
         agenda = self._agenda
         for rank in range(self._tree.size):
             agenda.push(0, rank, Booted())
-        for key, value in self._scenario.restored.items():
+        for key, value in self._stored.items():
             agenda.push(0, 0, Restored(key, value))
         for step in self._steps:
             delay_ns = step.trigger.begin()
