@@ -53,11 +53,23 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _call(verb: str, words: list[str]) -> int:
+    before = {}
     if verb in SUPERVISORS:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-    code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words)
-    sys.stdout.flush()
+    else:
+        # What a verb has started is stopped and reaped on the way out, also when it is told to end.
+        before = {signum: signal.signal(signum, _told_to_end) for signum in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        code: int = importlib.import_module(f"brokerctl.cli.{verb.replace('-', '_')}").main(words)
+        sys.stdout.flush()
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
     return code
+
+
+def _told_to_end(signum: int, _frame: object) -> None:
+    raise SystemExit(128 + signum)
 
 
 def _guarded(verb: str, words: list[str]) -> int:
