@@ -1,7 +1,7 @@
 """`python -m tests.bench`: speed and memory against goals and peers, as a table.
 
     --quick           fewer runs, smaller sizes: minutes instead of an hour
-    --only NAME       one of startup, overshoot, simulate, size; may be given several times
+    --only NAME       one of startup, overshoot, simulate, size, tree; may be given several times
     --stops N         stops of the overshoot bench (1000; 20 with --quick)
     --runs N          runs of everything else (10)
     --json            JSON instead of the table
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from tests.bench import overshoot, simulated, startup
+from tests.bench import overshoot, simulated, startup, trees
 from tests.bench.measure import Options, Row, machine
 
 ITEMS: Mapping[str, Callable[[Options], list[Row]]] = {
@@ -28,6 +28,7 @@ ITEMS: Mapping[str, Callable[[Options], list[Row]]] = {
     "overshoot": overshoot.measure,
     "simulate": simulated.small,
     "size": simulated.sizes,
+    "tree": trees.measure,
 }
 MARKS = re.compile(r"(<!-- bench -->\n).*?(<!-- end bench -->\n)", re.DOTALL)
 
