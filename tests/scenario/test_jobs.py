@@ -176,9 +176,10 @@ def test_an_error_in_a_later_life_is_told_before_the_first_runs(tmp_path):
         runner.prepare(load(tmp_path, body))
 
 
-def test_a_hundred_seeds_of_a_busy_day_hold_all_invariants():
+@pytest.mark.parametrize("hundred", range(10))
+def test_a_thousand_seeds_of_a_busy_day_hold_all_invariants(hundred):
     scenario = scenario_format.load(Path(__file__).parents[2] / "scenarios" / "busy-day-16.toml")
-    for seed in range(100):
+    for seed in range(hundred * 100, hundred * 100 + 100):
         one = msgspec.structs.replace(scenario, file=msgspec.structs.replace(scenario.file, seed=seed))
         result = runner.run(one, "sim")
         assert result.status == "passed", f"seed {seed}\n{text.verdict(result)}"
