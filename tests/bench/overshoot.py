@@ -77,6 +77,7 @@ class _Stage:
         assert broker.stderr is not None
         try:
             _read_until(broker.stderr.fileno(), b"quorum->run")
+            time.sleep(0.05)  # what it began with is done by then: a broker in RUN waits
             began_ns = time.monotonic_ns()
             broker.send_signal(signal.SIGTERM)
             pidfd = os.pidfd_open(int(_read_until(self._reader, b"\n")))
