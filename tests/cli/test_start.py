@@ -310,7 +310,8 @@ def test_a_tree_that_is_in_use_is_refused(start):
 
 def test_what_an_earlier_tree_left_when_it_was_killed_is_no_hindrance(start):
     instance = start(3).wait_for_run()
-    for pid in [instance.process.pid, *map(instance.pid, range(3))]:
+    os.kill(instance.process.pid, signal.SIGSTOP)  # or its death would make the leader stop in good order
+    for pid in [*map(instance.pid, range(3)), instance.process.pid]:
         os.kill(pid, signal.SIGKILL)
     instance.process.wait()
     instance.wait_until(lambda: not instance.left(), "end of all brokers", alive=False)
