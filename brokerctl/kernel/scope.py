@@ -12,6 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
+from collections.abc import Callable
 from typing import Literal
 
 from brokerctl.kernel import pidfd, proc
@@ -20,6 +22,7 @@ from brokerctl.kernel.cgroup import Cgroup
 # New processes may be born while the others are signalled. A fork bomb outruns any number of rounds; the next rung of a
 # ladder, or cgroup.kill, is the answer to that.
 ROUNDS_MAX = 16
+_ROUND_S = 0.002  # SIGKILL takes effect in about a millisecond
 
 
 class Family:
@@ -122,6 +125,33 @@ class Family:
             return pidfd.send(fd, signum) if belongs else errno.ESRCH
         finally:
             os.close(fd)
+
+
+def kill_carriers(
+    cookie: bytes, limit_ns: int, reached: Callable[[int, str], None] = lambda _pid, _what: None
+) -> list[int]:
+    """SIGKILL whoever carries that cookie, until nobody is found or the time is over; returns who is left then.
+
+    `reached(pid, command)` is called once for each that a signal was sent to.
+    """
+    end_ns = time.monotonic_ns() + limit_ns
+    told: set[int] = set()
+    while pids := proc.carriers(cookie):
+        if time.monotonic_ns() > end_ns:
+            return pids
+        for pid in pids:
+            fd = pidfd.open_pid(pid)
+            if fd is None:
+                continue
+            try:
+                what = proc.command(pid)
+                if proc.carries(pid, cookie) and pidfd.send(fd, signal.SIGKILL) == 0 and pid not in told:
+                    told.add(pid)
+                    reached(pid, what)
+            finally:
+                os.close(fd)
+        time.sleep(_ROUND_S)
+    return []
 
 
 def _verdict(results: list[int]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from brokerctl.durations import S, as_text
 from brokerctl.errors import KernelError
-from brokerctl.kernel import pidfd, proc, reap
+from brokerctl.kernel import pidfd, reap, scope
 from brokerctl.kernel.prctl import become_subreaper
 from brokerctl.kernel.spawn import spawn
 from brokerctl.logs.fluxlog import ERR, INFO, SEVERITIES, Entry
@@ -37,8 +36,7 @@ LINE_MAX = 64 << 10
 # At its end a broker's pipe is read out: as much as a pipe holds by default.
 READ_OUT_MAX = 64 << 10
 # Orphans of a killed broker: looked for until none is found. A fork bomb would need a cgroup.
-ROUNDS_MAX = 16
-ROUND_S = 0.002  # SIGKILL takes effect in about a millisecond
+ORPHANS_LIMIT_NS = 1 * S  # what SIGKILL does not end within that is in the kernel
 # Who is nobody's parent any more but still somebody's fault; reaped at once up to this many.
 REAP_MAX = 256
 
@@ -239,22 +237,11 @@ class Brokers:
 
     def _end_orphans(self, broker: _Broker) -> None:
         """What a killed broker had started has nobody any more who would end it."""
-        cookie = broker.cookie.encode()
-        told: set[int] = set()
-        for _ in range(ROUNDS_MAX):
-            pids = proc.carriers(cookie)
-            if not pids:
-                return
-            for pid in pids:
-                fd = pidfd.open_pid(pid)
-                if fd is None:
-                    continue
-                what = proc.command(pid)
-                if proc.carries(pid, cookie) and pidfd.send(fd, signal.SIGKILL) == 0 and pid not in told:
-                    told.add(pid)
-                    self._say(WARNING, broker.rank, f"its orphan is killed: {what} (pid {pid})")
-                os.close(fd)
-            time.sleep(ROUND_S)
+
+        def reached(pid: int, what: str) -> None:
+            self._say(WARNING, broker.rank, f"its orphan is killed: {what} (pid {pid})")
+
+        scope.kill_carriers(broker.cookie.encode(), ORPHANS_LIMIT_NS, reached)
 
     def _hurry(self) -> None:
         """The leader has ended long ago: the others are told to end, and then made to."""

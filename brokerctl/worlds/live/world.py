@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from brokerctl import trace
 from brokerctl.durations import S, as_short
 from brokerctl.errors import ControlError, KernelError
-from brokerctl.kernel import pidfd, proc
+from brokerctl.kernel import pidfd, proc, scope
 from brokerctl.kernel.spawn import spawn
 from brokerctl.records import Asked, Exit, Line, Signal, Store
 from brokerctl.worlds.contract import Capability, Deliver, Fault, Outcome, Resolved, Sink
@@ -335,16 +335,7 @@ class _Run:
 
     def _kill_all(self) -> None:
         """End every process that descends from this run."""
-        cookie = self._cookie.encode()
-        end_ns = time.monotonic_ns() + KILL_LIMIT_NS
-        while pids := proc.carriers(cookie):
-            if time.monotonic_ns() > end_ns:
-                what = ", ".join(f"{proc.command(pid)} (pid {pid})" for pid in pids)
-                raise KernelError(f"{self._scenario.name}: cannot kill: {what}")
-            for pid in pids:
-                fd = pidfd.open_pid(pid)
-                if fd is not None:
-                    if proc.carries(pid, cookie):
-                        pidfd.send(fd, signal.SIGKILL)
-                    os.close(fd)
-            time.sleep(0.002)
+        left = scope.kill_carriers(self._cookie.encode(), KILL_LIMIT_NS)
+        if left:
+            what = ", ".join(f"{proc.command(pid)} (pid {pid})" for pid in left)
+            raise KernelError(f"{self._scenario.name}: cannot kill: {what}")
