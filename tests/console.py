@@ -74,6 +74,7 @@ def _examples(body: str) -> Iterator[Example]:
 def carry_out(found: Page, place: Path) -> list[tuple[int, str]]:
     """Each example's exit code and output, both streams together; AssertionError where the session itself fails."""
     for name, text in found.files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     (place / "scenarios").symlink_to(ROOT / "scenarios")
     programs = place / "bin"
