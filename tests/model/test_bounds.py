@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from brokerctl.config import FLUX, HARDENED
 from brokerctl.durations import S
 from brokerctl.model import bounds
+from brokerctl.model.lifecycle import State
 from brokerctl.model.tree import Tree, kary
 from brokerctl.settings import Rung
 from brokerctl.trace import Topology
@@ -76,3 +77,66 @@ def test_the_flux_leader_alone_has_the_shutdown_timeout():
 def test_a_ladders_bound_is_the_sum_of_its_rungs(waits):
     made = msgspec.structs.replace(HARDENED, ladder=tuple(Rung(15, wait) for wait in waits))
     assert bounds.ladder_ns(made) == sum(waits)
+
+
+def in_seconds(made, shape, rank, *, signalled=True):
+    """The bound of each state that has one."""
+    found = {state: bounds.state_ns(state, made, shape, rank, signalled=signalled) for state in State}
+    return {str(state): bound_ns / S for state, bound_ns in found.items() if bound_ns is not None}
+
+
+def test_every_state_of_every_level_has_the_bound_of_the_table():
+    made, shape = settings("hardened", cleanup=ONE, rc3=RC3), tree(7, 2)
+    rc3 = 300 + 12 + 1
+    leader = {"config-sync": 61, "cleanup": 58, "shutdown": 2 * (rc3 + 10) + 1, "finalize": rc3, "goodbye": 1}
+    router = {"config-sync": 61, "cleanup": 1, "shutdown": rc3 + 10 + 1, "finalize": rc3, "goodbye": 61}
+    assert in_seconds(made, shape, 0) == {**leader, "unload-builtins": 61}
+    assert in_seconds(made, shape, 1) == {**router, "unload-builtins": 61}
+    assert in_seconds(made, shape, 6) == {**router, "shutdown": 1, "unload-builtins": 61}
+
+
+def test_a_request_bounds_neither_the_cleanup_nor_the_leaders_rc3():
+    made, shape = settings("hardened", cleanup=ONE, rc3=RC3), tree(7, 2)
+    assert {"cleanup", "finalize"}.isdisjoint(in_seconds(made, shape, 0, signalled=False))
+    assert in_seconds(made, shape, 1, signalled=False)["finalize"] == 300 + 12 + 1
+
+
+def test_a_state_with_nothing_to_run_lasts_no_longer_than_a_world_is_slow():
+    made = settings("hardened")
+    assert bounds.cleanup_ns(made, signalled=False) == bounds.SLACK_NS
+    assert bounds.finalize_ns(made, tree(1, 2), 0, bounded=False) == bounds.SLACK_NS
+
+
+def test_under_a_shutdown_timeout_each_level_has_its_share_and_rc3_fits_into_it():
+    shape = tree(7, 2)  # three levels
+    made = settings("hardened", rc3=RC3, shutdown_timeout_ns=300 * S)
+    assert [bounds.shutdown_ns(made, shape, rank) for rank in (0, 1, 6)] == [300 * S, 200 * S, 0]
+    assert bounds.finalize_budget_ns(made, shape, 6) == (100 - 10 - 12) * S, "a share less slack and ladder"
+    assert bounds.finalize_budget_ns(made, shape, 0) == 300 * S, "the leader's rc3 comes after it"
+    short = msgspec.structs.replace(made, shutdown_timeout_ns=30 * S)
+    assert bounds.finalize_budget_ns(short, shape, 6) == 5 * S, "half of the share is rc3's own"
+    strict = msgspec.structs.replace(made, finalize_timeout_ns=3 * S)
+    assert bounds.finalize_budget_ns(strict, shape, 6) == 3 * S, "never more than it has anyway"
+
+
+def test_without_slack_for_levels_a_followers_rc3_has_its_own_budget():
+    made = msgspec.structs.replace(FLUX, rc3=RC3, shutdown_timeout_ns=300 * S, finalize_timeout_ns=7 * S)
+    assert bounds.finalize_budget_ns(made, tree(7, 2), 6) == 7 * S
+
+
+def test_answers_of_other_ranks_need_their_way_back():
+    here = settings("hardened", cleanup=ONE)
+    there = settings("hardened", cleanup=(action("one", ranks="all"),))
+    difference_ns = bounds.cleanup_ns(there, signalled=True) - bounds.cleanup_ns(here, signalled=True)
+    assert difference_ns == bounds.REMOTE_SLACK_NS
+
+
+def test_actions_own_timeouts_bound_the_list_where_they_are_shorter_than_its_budget():
+    made = settings("hardened", cleanup=(action("a", timeout_ns=2 * S),))
+    assert bounds.cleanup_ns(made, signalled=True) == (2 + 12 + 1) * S + bounds.SLACK_NS
+
+
+def test_the_end_of_rc2_counts_in_the_worst_case():
+    without, with_rc2 = settings("hardened", cleanup=ONE), settings("hardened", cleanup=ONE, rc2=ONE)
+    shape = tree(1, 2)
+    assert bounds.worst_case(with_rc2, shape) - bounds.worst_case(without, shape) == 12 * S

@@ -109,3 +109,69 @@ def test_whatever_is_sent_it_tells_each_end_at_most_once_and_in_order(data):
     told += puppet.advance(now)
     assert sorted(told) == ["emptied", "exited", "output-ended"]
     assert told[-1] == "emptied"
+
+
+def test_it_is_over_when_nothing_of_it_is_left_and_all_is_told():
+    puppet = Puppet(Part(runs_ns=0, leaves=1, leaves_ns=10), 0)
+    puppet.advance(0)
+    assert not puppet.is_over(), "a leaf still holds its output"
+    puppet.advance(10)
+    assert puppet.is_over()
+
+
+def test_one_that_is_watched_is_over_only_when_it_is_told_empty():
+    puppet = Puppet(Part(runs_ns=0), 0)
+    puppet.advance(0)
+    assert puppet.is_over()
+    puppet.signal(1, KILL, "all")
+    assert not puppet.is_over()
+    assert puppet.advance(1) == ["emptied"]
+    assert puppet.is_over()
+
+
+def test_one_that_asks_ends_with_what_it_is_answered():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",)), 0)
+    assert puppet.advance(5) == ["asked"]
+    assert puppet.due() is None
+    puppet.answer(9, 1 << 8)
+    assert puppet.advance(9) == ["output-ended", "exited"]
+    assert puppet.status == 1 << 8
+
+
+def test_an_answer_that_comes_after_a_signal_changes_nothing():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",)), 0)
+    puppet.advance(5)
+    puppet.signal(6, HUP, "group")
+    puppet.answer(9, 0)
+    assert puppet.advance(9) == ["output-ended", "exited"]
+    assert puppet.status == HUP
+
+
+def test_one_that_ignores_a_signal_still_asks():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",), on={HUP: Reaction(ignore=True)}), 0)
+    puppet.signal(1, HUP, "group")
+    assert puppet.advance(5) == ["asked"]
+
+
+def test_one_that_dies_before_it_asks_never_does():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",)), 0)
+    puppet.signal(1, HUP, "group")
+    assert puppet.advance(5) == ["output-ended", "exited"]
+
+
+def test_an_uninterruptible_one_that_was_not_killed_goes_on_when_it_is_released():
+    puppet = Puppet(Part(runs_ns=5, uninterruptible=True), 0)
+    puppet.signal(1, TERM, "group")
+    assert puppet.advance(6) == []
+    puppet.release(7)
+    assert puppet.advance(7) == ["output-ended", "exited"]
+    assert puppet.status == 0
+
+
+def test_a_kill_of_an_uninterruptible_one_is_not_forgotten_over_another_signal():
+    puppet = Puppet(Part(runs_ns=None, leaves=1, uninterruptible=True), 0)
+    puppet.signal(1, KILL, "all")
+    puppet.signal(2, TERM, "all")
+    puppet.release(3)
+    assert puppet.advance(3) == ["output-ended", "exited", "emptied"]
+    assert puppet.status == KILL
