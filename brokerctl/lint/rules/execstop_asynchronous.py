@@ -1,0 +1,35 @@
+"""An ExecStop line that returns before the stop is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokerctl.lint.invocations import Invocation, invocations
+from brokerctl.lint.rule import Hit, rule
+from brokerctl.lint.subject import Subject
+
+_STOPS = frozenset({"TERM", "INT", "QUIT", "15", "2", "3", ""})
+
+
+@rule(
+    "warning",
+    why="when the last ExecStop line has returned systemd sends SIGTERM at once, whatever was asked for before",
+    source="SYSTEMD.md 1, 2, systemd#13284",
+    mend="wait in ExecStop= until the main process has gone, or leave it out",
+)
+def check(unit: Subject) -> Iterator[Hit]:
+    for command, each in unit.stops():
+        if each.background:
+            yield Hit(command, f"{each.name} is left in the background, so ExecStop= is over at once")
+        elif each.name == "systemctl" and "--no-block" in each.arguments:
+            yield Hit(command, "--no-block: ExecStop= is over before it has begun")
+        elif unit.broker is None and _signals_main(each) and len(invocations(command)) == 1:
+            yield Hit(command, "signals the main process and does not wait: a second SIGTERM follows at once")
+
+
+def _signals_main(each: Invocation) -> bool:
+    words = each.arguments
+    main = any(word in {"$MAINPID", "${MAINPID}"} for word in words)
+    # HUP, USR1 and the like ask for something else than a stop.
+    signals = [word.lstrip("-").removeprefix("s").removeprefix("SIG") for word in words if "MAINPID" not in word]
+    return each.name == "kill" and main and _STOPS.issuperset(signals)

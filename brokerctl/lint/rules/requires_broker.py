@@ -1,0 +1,23 @@
+"""A unit that starts the broker again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokerctl.lint.rule import Hit, rule
+from brokerctl.lint.subject import Subject
+
+
+@rule(
+    "warning",
+    why="a service that requires the broker and restarts pulls it up again after flux shutdown",
+    source="flux-core#5072",
+    mend="use BindsTo= with After=, or Wants=",
+)
+def check(unit: Subject) -> Iterator[Hit]:
+    restart = unit.value("Restart")
+    if restart == "no":
+        return
+    for setting in unit.entries("Requires", "Unit"):
+        if "flux.service" in setting.value.split():
+            yield Hit(setting, f"Requires=flux.service with Restart={restart}: a restart here starts Flux there")
