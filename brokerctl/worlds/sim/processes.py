@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from brokerctl.model.puppet import Puppet
+from brokerctl.durations import S
+from brokerctl.model.puppet import Part, Puppet, Say
 from brokerctl.model.words import ESRCH
 from brokerctl.records import (
     Abandon,
@@ -16,12 +17,16 @@ from brokerctl.records import (
     Emptied,
     Event,
     Exited,
+    Grown,
+    Heard,
     Kill,
     KillFailed,
+    Late,
     Output,
     OutputEnded,
     SpawnFailed,
     Start,
+    Watch,
 )
 from brokerctl.worlds.contract import Resolved
 from brokerctl.worlds.puppets import part
@@ -31,9 +36,14 @@ from brokerctl.worlds.sim.agenda import Agenda
 class Process:
     """A puppet that a rank has started, under the name of its run."""
 
-    __slots__ = ("name", "puppet", "rank", "run", "told_output", "wake")
+    __slots__ = ("acts", "began_ns", "heard", "name", "puppet", "rank", "run", "told_output", "wake", "watches")
 
-    def __init__(self, rank: int, start: Start, puppet: Puppet) -> None:
+    def __init__(self, rank: int, start: Start, acts: Part, now_ns: int) -> None:
+        puppet = Puppet(acts, now_ns)
+        self.acts = acts
+        self.began_ns = now_ns
+        self.heard = start.command.notifies
+        self.watches: list[int] = []  # the orders of entries in the agenda: what its watch will find
         self.rank = rank
         self.run = start.run
         self.puppet = puppet
@@ -55,6 +65,7 @@ class Processes:
         self.carry: dict[type[Effect], Callable[[int, Any], None]] = {
             Start: self._start,
             Kill: self._kill,
+            Watch: self._watch,
             CloseOutput: self._close_output,
             Abandon: self._abandon,
             Answer: self._answer,
@@ -68,7 +79,7 @@ class Processes:
         if acts.start_errno:
             agenda.push(0, rank, SpawnFailed(order.run, acts.start_errno))
             return
-        process = Process(rank, order, Puppet(acts, agenda.now_ns))
+        process = Process(rank, order, acts, agenda.now_ns)
         self._processes[rank, order.run] = process
         if not order.command.inherit:
             for stream, text in acts.prints:
@@ -82,13 +93,42 @@ class Processes:
         if process is not None:
             self._schedule(process, now=True)
 
+    def _watch(self, rank: int, order: Watch) -> None:
+        """No beat and no byte is counted one by one: when they will be found missing, or too many, is known at once."""
+        process, now_ns = self._processes.get((rank, order.run)), self._agenda.now_ns
+        if process is None:
+            return
+        self._unwatch(process)
+        acts = process.acts
+        if order.limit_ns is not None and acts.hangs_ns is not None:
+            left_ns = process.began_ns + acts.hangs_ns - now_ns
+            silent_ns = order.limit_ns if left_ns > 0 else max(order.limit_ns, order.first_ns)
+            self._find(process, max(0, left_ns) + silent_ns, Late(order.run, silent_ns))
+        if order.memory is not None and acts.leaks:
+            at_ns = process.began_ns + order.memory * S // acts.leaks
+            self._find(process, max(0, at_ns - now_ns), Grown(order.run, order.memory))
+
+    def _find(self, process: Process, delay_ns: int, event: Late | Grown) -> None:
+        def found() -> None:
+            process.watches.remove(order)
+            self._agenda.push(0, process.rank, event)
+
+        order = self._agenda.push(delay_ns, process.rank, found)
+        process.watches.append(order)
+
+    def _unwatch(self, process: Process) -> None:
+        while process.watches:
+            self._agenda.drop(process.rank, process.watches.pop())
+
     def _close_output(self, rank: int, order: CloseOutput) -> None:
         process = self._processes[rank, order.run]
         process.told_output = True
         self._agenda.push(0, rank, OutputEnded(order.run, holder=f"a child of {process.name}"))
 
     def _abandon(self, rank: int, order: Abandon) -> None:
-        self._unschedule(self._processes.pop((rank, order.run)))
+        process = self._processes.pop((rank, order.run))
+        self._unschedule(process)
+        self._unwatch(process)
 
     def next_reply(self) -> int:
         """A number for one more asker."""
@@ -129,7 +169,10 @@ class Processes:
                 self._asking[reply] = process
                 what, *words = self._scenario.puppets[process.name].asks
                 deliver(rank, Asked(what, reply, tuple(words), run))
+            elif happening == "acted":
+                self._say(process, deliver)
             elif happening == "exited":
+                self._unwatch(process)
                 deliver(rank, Exited(run, puppet.status))
             elif happening == "emptied":
                 deliver(rank, Emptied(run))
@@ -142,12 +185,39 @@ class Processes:
             else:
                 self._schedule(process)
 
+    def _say(self, process: Process, deliver: Callable[[int, Event], None]) -> None:
+        acts, process.puppet.acts = process.puppet.acts, []
+        for act in acts:
+            if process.heard and isinstance(act, Say) and not act.child and act.text != "WATCHDOG=1":
+                deliver(process.rank, Heard(process.run, act.text))
+
     def orphan(self, rank: int) -> None:
         """What the rank's broker started outlives it, and no later life of it hears of that."""
         for key, process in tuple(self._processes.items()):
             if key[0] == rank:
                 self._unschedule(process)
+                self._unwatch(process)
                 del self._processes[key]
+
+    def count(self, rank: int) -> int:
+        """How many processes of that rank live, their children too."""
+        return sum(process.puppet.lives() + process.puppet.leaves() for process in self.of(rank))
+
+    def of(self, rank: int) -> list[Process]:
+        """What the broker of that rank has started and not forgotten."""
+        return [process for (each, _run), process in self._processes.items() if each == rank]
+
+    def signal(self, process: Process, signum: int) -> None:
+        """Signal one from outside, not by its broker."""
+        process.puppet.signal(self._agenda.now_ns, signum, "group")
+        self._schedule(process, now=True)
+
+    def signal_all(self, rank: int, signum: int) -> None:
+        """Signal all that count."""
+        for key, process in tuple(self._processes.items()):
+            if key[0] == rank:
+                process.puppet.signal(self._agenda.now_ns, signum, "all")
+                self._schedule(process, now=True)
 
     def release(self, name: str) -> None:
         """Uninterruptible processes of that puppet are interruptible again."""
