@@ -6,6 +6,7 @@ One line is `<LEVEL>COMPONENT.SEVERITY[RANK]: TEXT` (FLUX.md, head). What has a 
     Ignored      rc2-none: ignored in run                               DEBUG         FLUX.md 3
     Ended        cleanup.3: flux queue idle --quiet Hangup (rc=129) 2.4s   INFO or ERR   FLUX.md 13
     Unreachable  stuck: epilog: picl1 (rank 1): No route to host        ERR           FLUX.md 46
+    UnitMoved    stop->stop-sigterm 2s, result timeout   (systemd's; no rank)   INFO   SYSTEMD.md 26
     Drain        drain idset=1 nodelist=picl1 overwrite=0 reason=…     INFO          FLUX.md 68
     Log          as it stands
 
@@ -24,8 +25,8 @@ import msgspec
 
 from brokerctl import durations
 from brokerctl.durations import S
-from brokerctl.ids import hostlist, idset
-from brokerctl.records import Drain, Ended, Ignored, Line, Log, Moved, Unreachable
+from brokerctl.ids import hostlist, idset, parse_idset
+from brokerctl.records import Drain, Ended, Ignored, Line, Log, Moved, UnitMoved, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "deb
 ERR, INFO, DEBUG = 3, 6, 7
 
 # The kinds of record that have a text.
-TOLD: frozenset[type] = frozenset({Log, Moved, Ended, Ignored, Unreachable, Drain})
+TOLD: frozenset[type] = frozenset({Log, Moved, Ended, Ignored, Unreachable, Drain, UnitMoved})
 # Runs of jobs on their nodes; what became of them is told by the job manager.
 _JOB = "job."
 
@@ -59,7 +60,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return head + self.text.replace("\n", "\n" + head)
 
     def plain_head(self) -> str:
-        """`broker.info[0]: `: what stands before the text where the level is shown by other means."""
+        """`broker.info[0]: `: what stands before the text where the level is shown by other means.
+
+        Who is no broker has no rank: `systemd: `.
+        """
+        if self.rank < 0:
+            return f"{self.component}: "
         return f"{self.component}.{SEVERITIES[self.level]}[{self.rank}]: "
 
 
@@ -87,6 +93,9 @@ def _rarer(line: Line, hosts: Sequence[str]) -> Entry | None:
         nodes = hostlist([hosts[rank] for rank in what.ranks])
         text = f"drain idset={idset(what.ranks)} nodelist={nodes} overwrite=0 reason={what.reason}"
         return Entry(INFO, "resource", line.rank, text)
+    if isinstance(what, UnitMoved):
+        result = "" if what.result == "success" else f", result {what.result}"
+        return Entry(INFO, "systemd", line.rank, f"{what.old}->{what.new} {durations.as_fsd(what.held_ns)}{result}")
     return None
 
 
@@ -118,7 +127,7 @@ class Parsed(msgspec.Struct, frozen=True, gc=False):
 
     t_ns: int | None
     rank: int
-    what: Moved | Ignored | Ended | Unreachable | Log
+    what: Moved | Ignored | Ended | Unreachable | Drain | Log
 
 
 def parse(text: str) -> Parsed | None:
@@ -148,12 +157,14 @@ def _is_journal(before: str | None) -> bool:
     return bool(_pattern(rf"{iso}|(?:{iso}|{month}|\[ *\d+\.\d+\])(?: \S+)? \S+:").fullmatch(before))
 
 
-def _what(component: str, level: int, text: str) -> Moved | Ignored | Ended | Unreachable | Log:
-    found: Moved | Ignored | Ended | Unreachable | None = None
+def _what(component: str, level: int, text: str) -> Moved | Ignored | Ended | Unreachable | Drain | Log:
+    found: Moved | Ignored | Ended | Unreachable | Drain | None = None
     if component == "broker":
         found = _moved(level, text) or _ignored(level, text) or _ended(level, text)
     elif component == "job-manager" and level == ERR:
         found = _unreached(text)
+    elif component == "resource" and level == INFO:
+        found = _drained(text)
     return found or Log(component, level, text)
 
 
@@ -205,3 +216,13 @@ def _unreached(text: str) -> Unreachable | None:
         return Unreachable(int(match[1]), f"housekeeping: {match[2]}")
     match = _pattern(r"(\S+: \w+): \S+ \(rank (\d+)\): No route to host").fullmatch(text)
     return None if match is None else Unreachable(int(match[2]), match[1])
+
+
+def _drained(text: str) -> Drain | None:
+    match = _pattern(r"drain idset=([0-9,-]+) nodelist=\S+ overwrite=\d reason=(.*)").fullmatch(text)
+    if match is None:
+        return None
+    try:
+        return Drain(tuple(parse_idset(match[1])), match[2])
+    except ValueError:
+        return None

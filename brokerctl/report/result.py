@@ -49,7 +49,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario in one world. Times are nanoseconds: virtual in the simulator, real elsewhere.
 
     `stop_ns` is from the stop's first signal or request to the leader's exit, None where there was none.
-    `endings` says how each life of several ended. `deadlocks` are told whether they were expected or not.
+    `endings` says how each life of several ended, `unit` how the service unit did. `deadlocks` are told whether they
+    were expected or not.
     `checks` counts the expectations and invariants that were looked at, `unchecked` names invariants that were not;
     `reason` says why it was skipped; `replay` is the command that runs it again. `size` is the number of ranks, of
     which `unended` have neither ended nor crashed. `elapsed_ns` and, since the stop began, `stopping_ns` are real time.
@@ -79,3 +80,4 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     deadlocks: tuple[Failure, ...] = ()
     eventlogs: tuple[Eventlog, ...] = ()
     endings: tuple[str, ...] = ()
+    unit: str = ""

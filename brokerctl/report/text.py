@@ -76,9 +76,13 @@ def _ranks(count: int) -> str:
 
 def ending(result: Result) -> str:
     """How the run ended: `exit code 129 45.0s after the stop began`."""
+    if result.unit and result.exit_code is None:
+        return result.unit + ("" if result.outcome == "ended" else f"; the run is {result.outcome}")
     text = f"exit code {result.exit_code}"
     if result.stop_ns is not None:
         text += f", {as_short(result.stop_ns)} after the stop began"
+    if result.unit:
+        text += f"; {result.unit}"
     if result.outcome == "ended":
         return text + (f"; {_ranks(result.unended)} frozen for good" if result.unended else "")
     if result.exit_code is not None and result.outcome:

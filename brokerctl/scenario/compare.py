@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from brokerctl.records import Arm, Fired, Line
+from brokerctl.report.sides import Difference, Said, shown
+from brokerctl.trace import as_told, component
 
-from brokerctl.records import Arm, Fired, Line, Record
-from brokerctl.trace import Story, as_told, component
-
-_MISSING = "nothing more"
+# By rank and component: what it tells, with times from the first line on.
+Stories = dict[tuple[int, str], list[Said]]
 
 
-def story(lines: Iterable[Line]) -> Story:
-    """What a trace tells, by rank and component, without times and means. Reminders tell nothing."""
-    told: Story = {}
+def story(lines: Iterable[Line]) -> Stories:
+    """What a trace tells, without means. Reminders tell nothing."""
+    told: Stories = {}
     reminders: dict[tuple[int, str], bool] = {}
+    begun_ns: int | None = None
     for line in lines:
+        if begun_ns is None:
+            begun_ns = line.t_ns
         what = line.what
         if isinstance(what, Arm):
             reminders[line.rank, what.timer] = what.reminder
@@ -24,25 +27,41 @@ def story(lines: Iterable[Line]) -> Story:
             continue
         record = as_told(what)
         if record is not None:
-            told.setdefault((line.rank, component(what)), []).append(record)
+            told.setdefault((line.rank, component(what)), []).append(Said(line.t_ns - begun_ns, line.rank, record))
     return told
 
 
 def first_difference(one: Iterable[Line], two: Iterable[Line]) -> str | None:
     """The first thing that one trace tells and the other doesn't, in one line; None where they are equal."""
-    return differ(story(one), story(two))
+    found = differ(story(one), story(two))
+    return None if found is None else in_one_line(found)
 
 
-def differ(one: Mapping[tuple[int, str], list[Record]], two: Mapping[tuple[int, str], list[Record]]) -> str | None:
-    """`first_difference` of two stories."""
-    for rank, name in sorted({*one, *two}):
-        ones, twos = one.get((rank, name), []), two.get((rank, name), [])
-        if ones == twos:
-            continue
-        index = next((i for i, (a, b) in enumerate(zip(ones, twos, strict=False)) if a != b), min(len(ones), len(twos)))
-        return f"rank {rank}, {name}, {index}: {_shown(ones, index)} against {_shown(twos, index)}"
-    return None
+def differ(one: Mapping[tuple[int, str], list[Said]], two: Mapping[tuple[int, str], list[Said]]) -> Difference | None:
+    """Where two stories part: of all components that differ, the one that does so first."""
+    found = [_parting(key, one.get(key, []), two.get(key, [])) for key in sorted({*one, *two})]
+    return min((each for each in found if each is not None), key=_when, default=None)
 
 
-def _shown(records: list[Record], index: int) -> str:
-    return msgspec.json.encode(records[index]).decode() if index < len(records) else _MISSING
+def _parting(key: tuple[int, str], ones: Sequence[Said], twos: Sequence[Said]) -> Difference | None:
+    common = min(len(ones), len(twos))
+    index = next((i for i in range(common) if ones[i].what != twos[i].what), common)
+    if index == len(ones) == len(twos):
+        return None
+    return Difference(key[0], key[1], index, tuple(ones), tuple(twos))
+
+
+def _when(difference: Difference) -> int:
+    at = difference.index
+    return min(said[at].t_ns for said in (difference.ones, difference.twos) if at < len(said))
+
+
+def in_one_line(found: Difference) -> str:
+    """`rank 0, model, 3: … against …`."""
+    one, two = (shown(found.at(side), as_json=True) for side in (found.ones, found.twos))
+    return f"rank {found.rank}, {found.component}, {found.index}: {one} against {two}"
+
+
+def count(told: Mapping[tuple[int, str], Sequence[Said]]) -> int:
+    """How many things were told."""
+    return sum(map(len, told.values()))

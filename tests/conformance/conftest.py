@@ -1,3 +1,3 @@
 """The scenarios beside the recordings are compared with them by tests; they are no tests of their own."""
 
-collect_ignore_glob = ["scenarios/*.toml", "lives/*.toml"]
+collect_ignore_glob = ["scenarios/*.toml"]
