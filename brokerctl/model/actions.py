@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerctl.durations import as_short
-from brokerctl.model.remote import RemoteRun
-from brokerctl.model.run import ERR, RC_ABORTED, Run
+from brokerctl.model.run import ERR, RC_ABORTED
 
 if TYPE_CHECKING:
-    from brokerctl.model.node import Node
+    from brokerctl.model.desk import Desk
+    from brokerctl.model.remote import RemoteRun
+    from brokerctl.model.run import Run
+    from brokerctl.model.workers import WorkerStop
     from brokerctl.settings import Action
 
 
@@ -23,27 +25,27 @@ class ActionList:
     """One list's life. `done(rc)` is called when nothing of it is left to run; `started(text)` before each action."""
 
     __slots__ = (
-        "_action", "_done", "_dropped", "_index", "_node", "_pending", "_run", "_started", "aborted", "culprit", "name",
+        "_action", "_desk", "_done", "_dropped", "_index", "_pending", "_run", "_started", "aborted", "culprit", "name",
         "rc",
     )  # fmt: skip
 
     def __init__(
         self,
-        node: Node,
+        desk: Desk,
         name: str,
         actions: tuple[Action, ...],
         *,
         started: Callable[[str], None],
         done: Callable[[int], None],
     ) -> None:
-        self._node = node
+        self._desk = desk
         self.name = name
         self._pending = list(actions)
         self._started = started
         self._done = done
         self._index = 0
         self._action: Action | None = None
-        self._run: Run | RemoteRun | None = None
+        self._run: Run | RemoteRun | WorkerStop | None = None
         self._dropped: list[str] = []
         self.rc = 0
         self.culprit = ""
@@ -53,7 +55,7 @@ class ActionList:
         return len(self._pending) + (self._run is not None)
 
     @property
-    def running(self) -> Run | RemoteRun | None:
+    def running(self) -> Run | RemoteRun | WorkerStop | None:
         """The action that runs now."""
         return self._run
 
@@ -83,7 +85,7 @@ class ActionList:
         assert action is not None
         if action.essential:
             if action.timeout_ns is None:
-                self._slice(run, self._node.settings.essential_timeout_ns)
+                self._slice(run, self._desk.settings.essential_timeout_ns)
         elif hurry:
             run.hurry()
         else:
@@ -100,35 +102,31 @@ class ActionList:
             return
         action = self._pending.pop(0)
         self._started(action.command.text)
-        name = f"{self.name}.{self._index}"
-        self._index += 1
+        name = f"stop.{action.worker}" if action.worker else f"{self.name}.{self._index}"
+        self._index += not action.worker
         self._action = action
-        if action.ranks:
-            run: Run | RemoteRun = RemoteRun(self._node, name, action.command, action.ranks, self._ended)
-        else:
-            run = Run(self._node, name, action.command, self._ended)
-        self._run = run
+        run = self._run = self._desk.run_of(name, action, self._ended)
         limit_ns = action.timeout_ns
         if limit_ns is None and self.aborted:
-            limit_ns = self._node.settings.essential_timeout_ns
+            limit_ns = self._desk.settings.essential_timeout_ns
         if limit_ns is not None:
             self._slice(run, limit_ns)
         run.begin()
 
-    def _slice(self, run: Run | RemoteRun, limit_ns: int) -> None:
-        if self._node.is_armed(f"action {run.name}"):
+    def _slice(self, run: Run | RemoteRun | WorkerStop, limit_ns: int) -> None:
+        if self._desk.is_armed(f"action {run.name}"):
             return
 
         def over() -> None:
-            self._node.log("broker", ERR, f"{run.name}: timed out after {as_short(limit_ns)}")
+            self._desk.log("broker", ERR, f"{run.name}: timed out after {as_short(limit_ns)}")
             run.abort()
 
-        self._node.arm(f"action {run.name}", limit_ns, over)
+        self._desk.arm(f"action {run.name}", limit_ns, over)
 
     def _ended(self, rc: int, _how: str) -> None:
         assert self._run is not None
         assert self._action is not None
-        self._node.cancel(f"action {self._run.name}")
+        self._desk.cancel(f"action {self._run.name}")
         if rc and not self.rc:
             self.rc = rc
             self.culprit = f"{self._run.name}: {self._action.command.text}"
@@ -138,6 +136,6 @@ class ActionList:
     def _finish(self) -> None:
         if self._dropped:
             self.rc = self.rc or RC_ABORTED  # what was cut off never counts as success (DESIGN 5)
-            if self._node.settings.explain:
-                self._node.log("broker", ERR, f"{self.name}: not run: {'; '.join(self._dropped)}")
+            if self._desk.settings.explain:
+                self._desk.log("broker", ERR, f"{self.name}: not run: {'; '.join(self._dropped)}")
         self._done(self.rc)

@@ -8,11 +8,14 @@ world may take to notice; None is no promise. DESIGN 5 has the table.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from brokerctl.durations import S
 from brokerctl.model.lifecycle import State
-from brokerctl.model.tree import Tree
-from brokerctl.settings import Action, Settings
+
+if TYPE_CHECKING:
+    from brokerctl.model.tree import Tree
+    from brokerctl.settings import Action, Settings, StopSettings
 
 # A loaded machine wakes a process up late: 1 s is 50 times the p99 that `make bench` measures with 4 CPU hogs.
 SLACK_NS = 1 * S
@@ -33,17 +36,17 @@ def _least(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def ladder_ns(settings: Settings) -> int | None:
+def ladder_ns(settings: Settings | StopSettings) -> int | None:
     """How long the end of one action by force may take."""
     return _sum(rung.wait_ns for rung in settings.ladder)
 
 
-def slice_ns(action: Action, settings: Settings) -> int:
+def slice_ns(action: Action, settings: Settings | StopSettings) -> int:
     """The time reserved for an essential action after its list was aborted."""
     return settings.essential_timeout_ns if action.timeout_ns is None else action.timeout_ns
 
 
-def _list_ns(actions: tuple[Action, ...], settings: Settings, budget_ns: int | None) -> int | None:
+def _list_ns(actions: tuple[Action, ...], settings: Settings | StopSettings, budget_ns: int | None) -> int | None:
     """A list's bound: its budget, a ladder, and the slices of essential ones; or the actions' own timeouts."""
     ladder = ladder_ns(settings)
     if ladder is None:
@@ -60,10 +63,11 @@ def _list_ns(actions: tuple[Action, ...], settings: Settings, budget_ns: int | N
 
 def cleanup_ns(settings: Settings, *, signalled: bool) -> int | None:
     """CLEANUP, from its entry or from the signal that came later. A request waits for ever (FLUX.md 34)."""
-    if not settings.cleanup:
+    actions = (*(worker.stop_action() for worker in settings.workers), *settings.cleanup)
+    if not actions:
         return SLACK_NS
     budget_ns = settings.cleanup_timeout_ns if signalled else None
-    return _sum((_list_ns(settings.cleanup, settings, budget_ns), SLACK_NS))
+    return _sum((_list_ns(actions, settings, budget_ns), SLACK_NS))
 
 
 def finalize_budget_ns(settings: Settings, tree: Tree, rank: int) -> int | None:
@@ -138,3 +142,63 @@ def worst_case(settings: Settings, tree: Tree) -> int | None:
     """
     rc2 = (ladder_ns(settings),) if settings.rc2 else ()
     return _sum((*rc2, *(state_ns(state, settings, tree, 0, signalled=True) for state in _STOP)))
+
+
+# ---- the wrapper of a stop (`brokerctl stop`), around a main whose limits are its own
+
+# What is left of shutdown-timeout for the shedding itself: a tenth, a second at least.
+_SHED_SHARE = 10
+_SHED_LEFT_MIN_NS = 1 * S
+
+
+def stop_asking_ns(stop: StopSettings) -> int:
+    """How long main may be asked for its state in vain before it gets its SIGTERM."""
+    return stop.ask_patience_ns + stop.ask_timeout_ns + SLACK_NS
+
+
+def stop_actions_ns(stop: StopSettings) -> int | None:
+    """The site's actions, with the second look at main after them."""
+    if not stop.actions:
+        return 0
+    return _sum((_list_ns(stop.actions, stop, stop.actions_timeout_ns), stop_asking_ns(stop)))
+
+
+def stop_cleanup_ns(stop: StopSettings, cleanup_timeout_ns: int | None) -> int | None:
+    """CLEANUP of main, its holders ended; None where it has no timeout."""
+    limit_ns = stop.cleanup_timeout_ns if cleanup_timeout_ns is None else cleanup_timeout_ns
+    return _sum((limit_ns, stop.holders_after_ns, ladder_ns(stop), SLACK_NS))
+
+
+def shed_after_ns(stop: StopSettings, shutdown_timeout_ns: int | None) -> int | None:
+    """How long ranks may hold SHUTDOWN before they are shed: always less than main's shutdown-timeout, if it has one.
+
+    After that the leader goes on, and the rank stays unlost, with its jobs stuck over every restart (FLUX.md 57, 60).
+    """
+    after_ns = stop.shed_after_ns
+    if after_ns is None or shutdown_timeout_ns is None:
+        return after_ns
+    return max(0, min(after_ns, shutdown_timeout_ns - max(_SHED_LEFT_MIN_NS, shutdown_timeout_ns // _SHED_SHARE)))
+
+
+def stop_shutdown_ns(shutdown_timeout_ns: int | None) -> int | None:
+    """SHUTDOWN of main: shedding ends most of them earlier, but promised is only what main itself promises."""
+    return _sum((shutdown_timeout_ns, SLACK_NS))
+
+
+def stop_rest_ns(settings: Settings) -> int:
+    """GOODBYE and UNLOAD_BUILTINS of main, as Flux bounds them (FLUX.md 37)."""
+    return settings.goodbye_timeout_ns + settings.unload_timeout_ns + 2 * SLACK_NS
+
+
+def stop_worst_case(
+    stop: StopSettings, main: Settings, *, cleanup_timeout_ns: int | None, shutdown_timeout_ns: int | None
+) -> int | None:
+    """All of a stop but FINALIZE, which has no bound: TimeoutStopSec must exceed it (P6). None is no promise."""
+    parts = (
+        stop_asking_ns(stop),
+        stop_actions_ns(stop),
+        stop_cleanup_ns(stop, cleanup_timeout_ns),
+        stop_shutdown_ns(shutdown_timeout_ns),
+        stop_rest_ns(main),
+    )
+    return _sum(parts)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from brokerctl.durations import as_fsd
 from brokerctl.ids import idset
-from brokerctl.model import eventwaits
+from brokerctl.model import ending, eventwaits
 from brokerctl.model.lifecycle import State
 from brokerctl.model.run import CRIT, ERR, INFO
 from brokerctl.model.words import EHOSTUNREACH, error_text
@@ -171,7 +171,7 @@ class Overlay:
         self._went(message.ranks, message.why)
 
     def _goodbye_ok(self, _peer: int, _message: GoodbyeOk) -> None:
-        self._node.broker.goodbye_answered()
+        ending.goodbye_answered(self._node.broker)
 
     def _rexec(self, peer: int, message: AnyMessage) -> None:
         self._node.rexec.received(peer, message)
@@ -271,7 +271,7 @@ class Overlay:
     def _forget(self, peer: int) -> None:
         self._node.rexec.lost(peer)  # what is pending to a rank fails in the moment in which it goes (FLUX.md 45)
         if not self.peers:
-            self._node.broker.children_gone()
+            ending.children_gone(self._node.broker)
 
     def _went(self, ranks: tuple[int, ...], why: Why) -> None:
         """Ranks below this one are gone: told upwards; the leader counts them, and logs those that were online."""

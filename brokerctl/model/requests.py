@@ -107,6 +107,8 @@ def status(node: Node) -> dict[str, Any]:
         "state": str(broker.state),
         "held_ns": held_ns,
         "left_ns": None if bound_ns is None else max(0, bound_ns - held_ns),
+        "cleanup_timeout_ns": node.settings.cleanup_timeout_ns,
+        "shutdown_timeout_ns": node.settings.shutdown_timeout_ns,
         "reason": broker.reason,
         "signalled": broker.signalled,
         "running": [actions.running.about() for actions in broker.lists.values() if actions.running],
@@ -115,5 +117,6 @@ def status(node: Node) -> dict[str, Any]:
         "pending": {name: len(actions) for name, actions in broker.lists.items() if len(actions)},
         "failed": {name: actions.culprit for name, actions in broker.lists.items() if actions.culprit},
         "waits": broker.waits,
+        "workers": broker.workers.about() if broker.workers is not None else [],
         "code": broker.failed,
     }

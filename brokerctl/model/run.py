@@ -27,7 +27,7 @@ from brokerctl.records import (
 from brokerctl.settings import Rung
 
 if TYPE_CHECKING:
-    from brokerctl.model.node import Node
+    from brokerctl.model.desk import Desk
 
 CRIT, ERR, WARNING, INFO, DEBUG = 2, 3, 4, 6, 7
 RC_NOT_FOUND = 127
@@ -46,13 +46,13 @@ class Run:
     """
 
     __slots__ = (
-        "_aborted", "_command", "_done", "_emptied", "_exited", "_ladder", "_node", "_output_ended", "_rungs", "_said",
-        "_started_ns", "name", "status",
+        "_aborted", "_asked", "_command", "_desk", "_done", "_emptied", "_exited", "_ladder", "_output_ended", "_rungs",
+        "_said", "_started_ns", "name", "status",
     )  # fmt: skip
 
     def __init__(
         self,
-        node: Node,
+        desk: Desk,
         name: str,
         command: Command,
         done: Callable[[int, str], None],
@@ -60,31 +60,32 @@ class Run:
         rungs: tuple[Rung, ...] = (),
         said: Callable[[Literal["out", "err"], str], None] | None = None,
     ) -> None:
-        self._node = node
+        self._desk = desk
         self.name = name
         self._command = command
         self._done = done
         self._rungs = rungs
         self._said = said
-        self._started_ns = node.now_ns
+        self._started_ns = desk.now_ns
         self.status = 0
         self._exited = self._emptied = self._aborted = False
         self._output_ended = command.inherit  # nothing to read: complete when it exits
         self._ladder: Ladder | None = None
+        self._asked = 0  # by this signal, to end
 
     def begin(self) -> None:
         """Start it."""
-        self._node.runs[self.name] = self
-        self._node.emit(Start(self.name, self._command))
+        self._desk.runs[self.name] = self
+        self._desk.emit(Start(self.name, self._command))
 
     # ---- what it is told by the world
 
     def exited(self, status: int) -> None:
         """The main process is gone."""
         self._exited, self.status = True, status
-        grace_ns = self._node.settings.output_grace_ns
+        grace_ns = self._desk.settings.output_grace_ns
         if not self._output_ended and grace_ns is not None:
-            self._node.arm(f"output-grace {self.name}", grace_ns, self._close_output)
+            self._desk.arm(f"output-grace {self.name}", grace_ns, self._close_output)
         self._complete()
 
     def output(self, event: Output) -> None:
@@ -92,16 +93,16 @@ class Run:
         if self._said is not None:
             self._said(event.stream, event.text)
             return
-        self._node.log("broker", INFO if event.stream == "out" else ERR, f"{self.name}: {event.text}")
+        self._desk.log("broker", INFO if event.stream == "out" else ERR, f"{self.name}: {event.text}")
 
     def output_ended(self, event: OutputEnded) -> None:
         """Nobody can write to its output any more."""
         self._output_ended = True
-        self._node.cancel(f"output-grace {self.name}")
+        self._desk.cancel(f"output-grace {self.name}")
         if event.dropped:
-            self._node.log("broker", WARNING, f"{self.name}: {event.dropped} more bytes of output were not logged")
+            self._desk.log("broker", WARNING, f"{self.name}: {event.dropped} more bytes of output were not logged")
         if event.holder:
-            self._node.log("broker", WARNING, f"{self.name}: its output was still held by {event.holder}")
+            self._desk.log("broker", WARNING, f"{self.name}: its output was still held by {event.holder}")
         self._complete()
 
     def emptied(self) -> None:
@@ -113,7 +114,7 @@ class Run:
         """It could not be started (FLUX.md 18)."""
         rc = RC_NOT_FOUND if errno == ENOENT else RC_NOT_EXECUTABLE
         self.status = rc << 8
-        if self._command.inherit and not self._node.settings.explain:
+        if self._command.inherit and not self._desk.settings.explain:
             self._end(rc, "Exited")  # rc2 of Flux: its fork exits with the code (FLUX.md 18)
         else:
             self._end(rc, f"error launching process: {error_text(errno)}")
@@ -122,17 +123,17 @@ class Run:
         """A signal could not be sent, or reached nobody."""
         if event.errno != ESRCH:
             name = signal_name(event.signum)
-            self._node.log("broker", ERR, f"{self.name}: cannot send {name}: {error_text(event.errno)}")
+            self._desk.log("broker", ERR, f"{self.name}: cannot send {name}: {error_text(event.errno)}")
         elif event.signum != SIGKILL:
-            self._node.log("broker", DEBUG, f"kill: killpg: {error_text(ESRCH)}")
+            self._desk.log("broker", DEBUG, f"kill: killpg: {error_text(ESRCH)}")
 
     # ---- its end by force
 
-    def abort(self) -> None:
-        """Step on the ladder; it climbs by its own times from there."""
+    def abort(self, rungs: tuple[Rung, ...] = ()) -> None:
+        """Step on the ladder, on that of `rungs` if there are any; it climbs by its own times from there."""
         if self._ladder is None:
             self._aborted = True
-            self._ladder = Ladder(self._rungs or self._node.settings.ladder)
+            self._ladder = Ladder(rungs or self._rungs or self._desk.settings.ladder)
             self._rung(self._ladder.hurry())
 
     def hurry(self) -> None:
@@ -142,9 +143,15 @@ class Run:
         else:
             self._rung(self._ladder.hurry())
 
+    def ask(self, signum: int) -> None:
+        """Ask it to end by a signal, death by which is a clean end then, as for systemd (SYSTEMD.md 13)."""
+        if self._ladder is None:
+            self._asked = signum
+            self.signal(signum)
+
     def signal(self, signum: int) -> None:
         """Hand it a signal that somebody sent to the broker for it (FLUX.md 33)."""
-        self._node.emit(Kill(self.name, signum, "group"))
+        self._desk.emit(Kill(self.name, signum, "group"))
 
     def kill(self) -> None:
         """End it at once: nobody is left who would wait for a ladder (FLUX.md 55)."""
@@ -158,26 +165,26 @@ class Run:
         self._give_up("its broker's end")
 
     def _rung(self, rung: Rung) -> None:
-        node = self._node
-        node.cancel(f"ladder {self.name}")
-        node.emit(Kill(self.name, rung.signum, node.settings.ladder_scope))
+        desk = self._desk
+        desk.cancel(f"ladder {self.name}")
+        desk.emit(Kill(self.name, rung.signum, desk.settings.ladder_scope))
         if rung.wait_ns is not None:
-            node.arm(f"ladder {self.name}", rung.wait_ns, self._climb)
+            desk.arm(f"ladder {self.name}", rung.wait_ns, self._climb)
 
     def _climb(self) -> None:
         assert self._ladder is not None
         last, rung = self._ladder.rungs[self._ladder.rung], self._ladder.climb()
         if rung is not None:
-            if self._node.settings.explain and last.wait_ns is not None:
+            if self._desk.settings.explain and last.wait_ns is not None:
                 held = f"{signal_name(last.signum)} did not end it within {as_short(last.wait_ns)}"
-                self._node.log("broker", WARNING, f"{self.name}: {held}; now {signal_name(rung.signum)}")
+                self._desk.log("broker", WARNING, f"{self.name}: {held}; now {signal_name(rung.signum)}")
             self._rung(rung)
             return
         self._give_up(", ".join(signal_name(signum) for signum in self._ladder.sent()))
 
     def _give_up(self, sent: str) -> None:
-        self._node.log("broker", ERR, f"{self.name}: still running after {sent}: {self._command.text}")
-        self._node.emit(Abandon(self.name))
+        self._desk.log("broker", ERR, f"{self.name}: still running after {sent}: {self._command.text}")
+        self._desk.emit(Abandon(self.name))
         if self._exited:
             self._end(*self._verdict())
         else:
@@ -185,18 +192,20 @@ class Run:
             self._end(128 + SIGKILL, STILL_RUNNING)
 
     def _close_output(self) -> None:
-        self._node.emit(CloseOutput(self.name))
+        self._desk.emit(CloseOutput(self.name))
 
     # ---- completion
 
     def _complete(self) -> None:
-        watched = self._aborted and self._node.settings.ladder_scope == "all"
+        watched = self._aborted and self._desk.settings.ladder_scope == "all"
         if self._exited and self._output_ended and (self._emptied or not watched):
             self._end(*self._verdict())
 
     def _verdict(self) -> tuple[int, str]:
         """The code and what became of it, from the wait status (FLUX.md 13, 19, 21)."""
         signum = self.status & 0x7F
+        if signum and signum == self._asked and not self._aborted:
+            return 0, signal_text(signum)
         if signum:
             return 128 + signum, signal_text(signum)
         rc = self.status >> 8
@@ -205,11 +214,11 @@ class Run:
         return rc, "Exited"
 
     def _end(self, rc: int, how: str) -> None:
-        node = self._node
-        node.cancel(f"output-grace {self.name}")
-        node.cancel(f"ladder {self.name}")
-        del node.runs[self.name]
-        node.emit(Ended(self.name, self._command.text, rc, how, node.now_ns - self._started_ns))
+        desk = self._desk
+        desk.cancel(f"output-grace {self.name}")
+        desk.cancel(f"ladder {self.name}")
+        del desk.runs[self.name]
+        desk.emit(Ended(self.name, self._command.text, rc, how, desk.now_ns - self._started_ns))
         self._done(rc, how)
 
     def about(self) -> dict[str, object]:
@@ -218,7 +227,7 @@ class Run:
         return {
             "run": self.name,
             "command": self._command.text,
-            "for_ns": self._node.now_ns - self._started_ns,
+            "for_ns": self._desk.now_ns - self._started_ns,
             "exited": self._exited,
             "signals": [signal_name(signum) for signum in sent],
         }

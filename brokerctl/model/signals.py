@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerctl.durations import as_short
+from brokerctl.model import ending
 from brokerctl.model.lifecycle import Event, State
 from brokerctl.model.run import INFO, WARNING
 
@@ -85,5 +86,5 @@ def _in_finalize(node: Node, broker: Broker) -> None:
         return
     broker.explain(WARNING, "rc3 saves state and goes on; no signal aborts it")
     if first:
-        broker.arm_finalize_timeout()
+        ending.arm_finalize_timeout(broker)
         broker.manager.extend()

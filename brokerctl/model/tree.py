@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from brokerctl.ids import hostlist, idset
-from brokerctl.trace import Topology
+
+if TYPE_CHECKING:
+    from brokerctl.trace import Topology
 
 
 class Tree:

@@ -13,15 +13,9 @@ SIGNALS = {
 }  # fmt: skip
 
 SHORT = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    9: "SIGKILL",
-    10: "SIGUSR1",
-    12: "SIGUSR2",
-    14: "SIGALRM",
-    15: "SIGTERM",
-}
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 6: "SIGABRT", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2",
+    13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 18: "SIGCONT", 19: "SIGSTOP",
+}  # fmt: skip
 
 ENOENT = 2
 ESRCH = 3
@@ -46,6 +40,11 @@ def signal_text(signum: int) -> str:
 def signal_name(signum: int) -> str:
     """`SIGHUP` for 1."""
     return SHORT.get(signum) or f"signal {signum}"
+
+
+def short_name(signum: int) -> str:
+    """`HUP` for 1."""
+    return signal_name(signum).removeprefix("SIG")
 
 
 def error_text(errno: int) -> str:

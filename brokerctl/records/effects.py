@@ -38,6 +38,18 @@ class Kill(Order, frozen=True):
     scope: Scope
 
 
+class Watch(Order, frozen=True):
+    """Watch a run until its end, or until the next `Watch`, from now on: how long it may be silent, and its memory.
+
+    None is not at all. `first_ns` is how long its next word may take, where that is more. `Late`, `Grown` may follow.
+    """
+
+    run: str
+    limit_ns: int | None = None
+    memory: int | None = None
+    first_ns: int = 0
+
+
 class CloseOutput(Order, frozen=True):
     """Stop waiting for the end of a run's output; `OutputEnded` follows, and names who held it."""
 
@@ -201,6 +213,7 @@ class Log(Fact, frozen=True):
 AnyEffect = (
     Start
     | Kill
+    | Watch
     | CloseOutput
     | Abandon
     | Arm

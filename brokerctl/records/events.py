@@ -89,6 +89,27 @@ class KillFailed(Event, frozen=True):
     errno: int
 
 
+class Heard(Event, frozen=True):
+    """A run told its manager this (sd_notify(3)). `WATCHDOG=1` is left out: the world counts them, as `Watch` says."""
+
+    run: str
+    text: str
+
+
+class Late(Event, frozen=True):
+    """A run that is watched has been silent for longer than it may; told once a `Watch`."""
+
+    run: str
+    silent_ns: int
+
+
+class Grown(Event, frozen=True):
+    """A run that is watched has more bytes of memory than it may; told once a `Watch`."""
+
+    run: str
+    memory: int
+
+
 class Fired(Event, frozen=True):
     """A timer that was armed and never cancelled."""
 
@@ -145,6 +166,9 @@ AnyEvent = (
     | Emptied
     | SpawnFailed
     | KillFailed
+    | Heard
+    | Late
+    | Grown
     | Fired
     | Received
     | Lost

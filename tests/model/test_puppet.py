@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerctl.model.puppet import Part, Puppet, Reaction
+from brokerctl.durations import S
+from brokerctl.model.puppet import Hit, Part, Puppet, Reaction, Say
 from brokerctl.worlds.puppets import FOREVER, PuppetSpec, Span, part
 
 HUP, TERM, KILL = 1, 15, 9
@@ -175,3 +176,38 @@ def test_a_kill_of_an_uninterruptible_one_is_not_forgotten_over_another_signal()
     puppet.release(3)
     assert puppet.advance(3) == ["output-ended", "exited", "emptied"]
     assert puppet.status == KILL
+
+
+def test_a_puppet_says_and_hits_at_its_times_as_long_as_it_lives():
+    part = Part(runs_ns=5 * S, says=(Say(0, "READY=1"), Say(3 * S, "X=1"), Say(9 * S, "late")), hits=(Hit(2 * S, 15),))
+    puppet = Puppet(part, 10 * S)
+    seen = []
+    while puppet.due() is not None:
+        now_ns = puppet.due()
+        happened = puppet.advance(now_ns)
+        seen.append((now_ns // S, happened, puppet.acts))
+        puppet.acts = []
+    assert seen == [
+        (10, ["acted"], [Say(0, "READY=1")]),
+        (12, ["acted"], [Hit(2 * S, 15)]),
+        (13, ["acted"], [Say(3 * S, "X=1")]),
+        (15, ["output-ended", "exited"], []),
+    ]
+
+
+def test_what_a_puppet_says_on_a_signal_it_says_before_it_ends():
+    puppet = Puppet(Part(runs_ns=None, on={15: Reaction(code=3, notify=("STATUS=bye",))}), 0)
+    puppet.signal(S, 15, "process")
+    assert puppet.advance(S) == ["acted", "output-ended", "exited"]
+    assert puppet.acts == [Say(0, "STATUS=bye")]
+
+
+def test_a_signal_to_the_process_alone_spares_its_children_and_they_may_ignore_one():
+    puppet = Puppet(Part(runs_ns=None, leaves=2, leaves_ignore=(15,)), 0)
+    puppet.signal(0, 15, "process")
+    puppet.advance(0)
+    assert (puppet.lives(), puppet.leaves()) == (False, 2)
+    puppet.signal_leaves(15)
+    assert puppet.leaves() == 2
+    puppet.signal_leaves(9)
+    assert puppet.leaves() == 0

@@ -1,0 +1,172 @@
+"""What the wrapper knows of main: its state as it is told, since when, and what of its stop is still to come.
+
+Main is looked at about every second. States come in the order of the lifecycle; some may last too short to be seen. A
+look that goes back in that order is of no use: it was made of an old status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from brokerctl.durations import S, as_short
+from brokerctl.model.lifecycle import State
+from brokerctl.model.run import DEBUG, INFO, WARNING
+from brokerctl.records import Observed
+from brokerctl.records.stops import Limits, Look, Peers, Written
+
+if TYPE_CHECKING:
+    from brokerctl.model.stopper.stopper import Stopper
+
+# A look costs ~10 ms of main's time (FLUX.md 104).
+LOOK_EVERY_NS = 1 * S
+PEERS_EVERY_NS = 5 * S
+PEERS_TIMEOUT_NS = 5 * S
+WRITTEN_TIMEOUT_NS = 2 * S
+# A broker that idles writes too, into its own pipes and logs: less than this from one look to the next.
+WRITTEN_STEP = 256 << 10
+# So many looks in a row without an answer: whoever should answer is gone, or main can't.
+BLIND_AFTER = 5
+
+_ORDER = {state: index for index, state in enumerate(State)}
+
+
+class Watch:
+    """Main, as far as it is known; `stopper.entered` is told of each state that is new."""
+
+    __slots__ = (
+        "_missed", "_peers_at_ns", "_stopper", "_warned_ns", "_written", "held_ns", "limits", "look", "peers",
+        "progressed_ns", "since_ns", "state",
+    )  # fmt: skip
+
+    def __init__(self, stopper: Stopper) -> None:
+        self._stopper = stopper
+        self.look = Look()
+        self.state: State | None = None
+        self.since_ns = 0
+        self.held_ns: dict[State, int] = {}  # how long each state was seen to last
+        self.limits = Limits()
+        self.peers = ""
+        self.progressed_ns = 0
+        self._written = Written()
+        self._warned_ns = 0
+        self._missed = 0
+        self._peers_at_ns = 0
+
+    @property
+    def blind(self) -> bool:
+        """Nothing was learned of main for some time."""
+        return self._missed >= BLIND_AFTER
+
+    # ---- looking
+
+    def begin(self) -> None:
+        """Look at main again and again."""
+        self._stopper.arm("look", LOOK_EVERY_NS, self._again, reminder=True)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._stopper.cancel("look")
+
+    def _again(self) -> None:
+        stopper = self._stopper
+        stopper.questions.ask("look", Look, stopper.settings.ask_timeout_ns, self._looked, self._failed)
+        if self.state is State.SHUTDOWN and stopper.now_ns >= self._peers_at_ns:
+            self._peers_at_ns = stopper.now_ns + PEERS_EVERY_NS
+            stopper.questions.ask("peers", Peers, PEERS_TIMEOUT_NS, self._told_peers, self._nothing)
+        if self.saves:
+            stopper.questions.ask("written", Written, WRITTEN_TIMEOUT_NS, self._told_written, self._nothing)
+
+    def _looked(self, look: Look) -> None:
+        self.see(look)
+        self._next()
+
+    def _failed(self, why: str) -> None:
+        self._missed += 1
+        stopper = self._stopper
+        if self._missed == BLIND_AFTER:
+            stopper.log("stop", WARNING, f"main can't be asked any more ({why}); its end is waited for all the same")
+        else:
+            stopper.log("stop", DEBUG, f"no look at main: {why}")
+        self._next()
+
+    def _nothing(self, why: str) -> None:
+        self._stopper.log("stop", DEBUG, f"a question without an answer: {why}")
+
+    def _next(self) -> None:
+        self._stall()
+        self._stopper.manager.tell()
+        self.begin()
+
+    # ---- what is seen
+
+    def see(self, look: Look) -> None:
+        """Take in an answer about main."""
+        stopper, old = self._stopper, self.look
+        # Main's own status is hidden by ours until it tells the next one: then the last one stands.
+        self.look = look if look.text else msgspec.structs.replace(look, text=old.text)
+        self._missed = 0 if look.state else self._missed + 1
+        if look.limits is not None:
+            self.limits = look.limits
+        if look.done > old.done or (look.text and look.text != old.text):
+            self._progress()
+        state = _state(look.state)
+        if state is None or (self.state is not None and _ORDER[state] <= _ORDER[self.state]):
+            return
+        before, self.state = self.state, state
+        since_ns = stopper.now_ns - (look.held_ns or 0)
+        if before is not None:
+            self.held_ns[before] = max(0, since_ns - self.since_ns)
+            stopper.emit(Observed(str(before), str(state), self.held_ns[before]))
+        self.since_ns = since_ns
+        self.peers = ""
+        self._progress()
+        stopper.entered(state)
+
+    def known_ns(self) -> int:
+        """How long main has been seen in its state."""
+        return self._stopper.now_ns - self.since_ns
+
+    def _told_peers(self, peers: Peers) -> None:
+        self.peers = peers.text
+
+    # ---- progress of what saves state
+
+    @property
+    def saves(self) -> bool:
+        """Main is in FINALIZE, or may be: nothing else is known of it."""
+        return self.state is State.FINALIZE or (self.blind and self._stopper.signalled)
+
+    def _told_written(self, written: Written) -> None:
+        last = self._written
+        if written.storage != last.storage or abs(written.anywhere - last.anywhere) >= WRITTEN_STEP:
+            self._written = written
+            self._progress()
+
+    def _progress(self) -> None:
+        stopper = self._stopper
+        if self._warned_ns:
+            stopper.log("stop", INFO, f"{self.state or 'main'}: it makes progress again")
+        self.progressed_ns, self._warned_ns = stopper.now_ns, 0
+
+    def stalled_ns(self) -> int:
+        """How long what saves state has made no progress that could be seen; 0 where nothing is being saved."""
+        return self._stopper.now_ns - self.progressed_ns if self.saves else 0
+
+    def _stall(self) -> None:
+        stopper, stalled_ns = self._stopper, self.stalled_ns()
+        if stalled_ns < max(stopper.settings.stall_warn_ns, 2 * self._warned_ns):
+            return  # told at 30 s, 1 m, 2 m, 4 m …: it may last for hours
+        self._warned_ns = stalled_ns
+        so_far = f" ({self.look.progress})" if self.look.progress else ""
+        stopper.log(
+            "stop", WARNING, f"{self.state or 'main'}: no progress for {as_short(stalled_ns)}{so_far}; nothing is sent"
+        )
+
+
+def _state(name: str) -> State | None:
+    try:
+        return State(name)
+    except ValueError:
+        return None

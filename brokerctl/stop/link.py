@@ -1,0 +1,162 @@
+"""The core's end of its helper: questions go out, answers come in, and nothing of it can hold or harm the core.
+
+A helper that dies, hangs, or talks nonsense costs what it was asked, no more: its open questions fail, and the next one
+starts another, at most three times.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from brokerctl.kernel import pidfd
+from brokerctl.kernel.offspring import beget
+from brokerctl.kernel.spawn import Child
+from brokerctl.records import Answered, Query, QueryFailed
+from brokerctl.stop import protocol
+from brokerctl.stop.target import Aim
+from brokerctl.worlds.live.loop import READ, Loop, Timer
+
+RESTARTS_MAX = 3
+# The second helper starts at once after the first; then a cause may need a moment to go away.
+BACK_OFF_NS = 200_000_000
+# A helper that is late by this much hangs: it bounds its own calls by the question's time.
+LATE_NS = 1_000_000_000
+_READ = 64 << 10
+
+Post = Callable[[Answered | QueryFailed], None]
+Serve = Callable[[int, int, Aim], None]
+
+
+def serve(questions: int, answers: int, aim: Aim) -> None:
+    """The helper's life; it is imported where it lives."""
+    from brokerctl.stop.helper import serve as life
+
+    life(questions, answers, aim)
+
+
+class Link:
+    """One helper at a time; `post` gets an answer, or why there is none, for each question."""
+
+    def __init__(self, loop: Loop, aim: Aim, post: Post, life: Serve = serve) -> None:
+        self._loop = loop
+        self._aim = aim
+        self._post = post
+        self._life = life
+        self._child: Child | None = None
+        self._questions = self._answers = -1
+        self._buffer = b""
+        self._open: dict[int, Timer] = {}
+        self._started = 0
+        self._not_before_ns = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The helper that lives, if one does."""
+        return None if self._child is None else self._child.pid
+
+    def ask(self, query: Query) -> None:
+        """Hand a question to the helper, which is started for it if there is none."""
+        failed = self._start()
+        if failed:
+            self._post(QueryFailed(query.query, failed))
+            return
+        line = protocol.encode(protocol.Question(query.query, query.what, query.words, query.within_ns))
+        try:
+            sent = os.write(self._questions, line)
+        except OSError as error:
+            sent, failed = -1, error.strerror or str(error)
+        self._open[query.query] = self._loop.after(query.within_ns + LATE_NS, lambda: self._end("the helper hangs"))
+        if sent != len(line):
+            self._end(f"the helper takes no questions: {failed or 'its pipe is full'}")
+
+    # ---- its life
+
+    def _start(self) -> str:
+        """Start one if there is none; what went wrong, or nothing."""
+        if self._child is not None:
+            return ""
+        if self._started > RESTARTS_MAX:
+            return f"the helper has ended {self._started} times"
+        now_ns = time.monotonic_ns()
+        if now_ns < self._not_before_ns:
+            return "the helper is about to be started again"
+        self._not_before_ns = now_ns + (BACK_OFF_NS << self._started)
+        self._started += 1
+        try:
+            self._child = self._beget()
+        except OSError as error:
+            return f"no helper can be started: {error.strerror}"
+        self._loop.watch(self._answers, READ, self._readable)
+        return ""
+
+    def _beget(self) -> Child:
+        asked, self._questions = os.pipe()
+        self._answers, answered = os.pipe()
+        os.set_blocking(self._questions, False)
+        os.set_blocking(self._answers, False)
+        try:
+            return beget(lambda reader, writer: self._life(reader, writer, self._aim), asked, answered)
+        except OSError:
+            self._close()
+            raise
+        finally:
+            os.close(asked)
+            os.close(answered)
+
+    def _readable(self, _events: int) -> None:
+        try:
+            data = os.read(self._answers, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self._end("the helper has died")
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > protocol.LINE_MAX:
+            self._end("the helper talks without end")
+            return
+        for line in lines:
+            try:
+                self._answered(protocol.reply(line))
+            except ValueError as error:
+                self._end(f"the helper talks nonsense: {error}")
+                return
+
+    def _answered(self, reply: protocol.Reply) -> None:
+        timer = self._open.pop(reply.id, None)
+        if timer is None:
+            return
+        timer.cancel()
+        if reply.answer is not None:
+            self._post(Answered(reply.id, reply.answer))
+        else:
+            self._post(QueryFailed(reply.id, reply.error or "the helper does not know"))
+
+    def _end(self, why: str) -> None:
+        """The helper is of no use any more."""
+        self.close()
+        for number, timer in self._open.items():
+            timer.cancel()
+            self._post(QueryFailed(number, why))
+        self._open.clear()
+
+    def close(self) -> None:
+        """End the helper and reap it."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        self._loop.unwatch(self._answers)
+        self._close()
+        pidfd.send(child.pidfd, signal.SIGKILL)
+        with suppress(ChildProcessError):  # it was reaped with others
+            os.waitpid(child.pid, 0)
+        os.close(child.pidfd)
+
+    def _close(self) -> None:
+        os.close(self._questions)
+        os.close(self._answers)
+        self._buffer = b""
