@@ -5,12 +5,13 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 DEV_STAMP = $(VENV)/.installed-dev
 
-.PHONY: help demo test soak check docs bench clean
+.PHONY: help demo test soak conformance check docs bench clean
 
 help:
 	@echo "make demo    the point of it, in under a minute: a stuck stop, simulated and real"
 	@echo "make test    all tests"
-	@echo "make soak    200 random rounds of real trees under faults; SOAK_ROUNDS=N for others"
+	@echo "make soak    200 random rounds of real trees under faults, and of signals to perilog helpers; SOAK_ROUNDS=N for others"
+	@echo "make conformance  every recorded run of a real Flux against its simulation, a row each"
 	@echo "make check   style, types, layers, generated files"
 	@echo "make docs    bring the generated files up to date"
 	@echo "make bench   speed and memory, against peers, into README.md; half an hour, minutes with BENCH=--quick"
@@ -46,9 +47,15 @@ demo: $(STAMP)
 	@echo
 	@$(BIN)/brokerctl simulate scenarios/stuck-epilog-hardened.toml | sed -n '/^eventlog/,$$p'
 	@echo
+	@echo "== Where the two stories part:"
+	@echo
+	@$(BIN)/brokerctl compare scenarios/stuck-epilog.toml --policies flux,hardened || test $$? = 1
+	@echo
 	@echo "== The stop alone with real processes and signals, as it happens; the timeout is 2 s here, so that you need not wait:"
 	@echo
 	@$(BIN)/brokerctl test --story --world live -S broker.cleanup-timeout=2s scenarios/stuck-cleanup.toml
+	@echo
+	@$(BIN)/brokerctl compare --worlds sim,live -S broker.cleanup-timeout=2s scenarios/stuck-cleanup.toml
 	@echo
 	@echo "== Both worlds ran the same model and held the same expectations. README.md goes on from here."
 
@@ -58,6 +65,11 @@ test: $(DEV_STAMP)
 SOAK_ROUNDS ?= 200
 soak: $(DEV_STAMP)
 	@BROKERCTL_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest -s -k random_rounds tests/worlds/live/test_soak.py
+	@BROKERCTL_STOP_SWEEP=100 $(BIN)/python -m pytest -k sweep tests/stop
+	@BROKERCTL_SOAK_ROUNDS=$(SOAK_ROUNDS) $(BIN)/python -m pytest -k "random_rounds or every_exit_code or many_jobs" tests/perilog
+
+conformance: $(DEV_STAMP)
+	@$(BIN)/python -m tests.conformance
 
 check: $(DEV_STAMP)
 	@$(BIN)/ruff check .

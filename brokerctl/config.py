@@ -16,16 +16,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from brokerctl import durations
+from brokerctl import durations, workertable
 from brokerctl.durations import MINUTE, MS, S
 from brokerctl.errors import ConfigError
 from brokerctl.ids import idset, parse_idset
 from brokerctl.records import Command
-from brokerctl.settings import ACTIONS_MAX, SD_STOP_TIMEOUT_MAX_NS, Action, Rung, Settings
+from brokerctl.settings import ACTIONS_MAX, SD_STOP_TIMEOUT_MAX_NS, Action, Rung, Settings, Worker
 
 SHELL_DEFAULT = Settings().shell
 FILE_SIZE_MAX = 1 << 20
-
 # Flux 0.88, faithful (FLUX.md): one SIGHUP, no bound but the ones that are set.
 FLUX = Settings(
     online_batch_ns=100 * MS,
@@ -73,15 +72,8 @@ def _duration(text: str) -> int | None:
     return durations.parse(text)
 
 
-def _limit(text: str) -> int:
-    value = durations.parse(text)
-    if value is None:
-        raise ValueError("'none' is not possible here; expected a duration")
-    return value
-
-
 def _stop_timeout(text: str) -> int:
-    value = _limit(text)
+    value = durations.finite(text)
     if not 0 < value <= SD_STOP_TIMEOUT_MAX_NS:
         raise ValueError(f"{text!r} is out of range; expected more than 0 and at most 35m")
     return value
@@ -155,7 +147,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
         "config_sync_timeout_ns", _duration, "how long a follower waits for its parent's configuration"
     ),
     "broker.goodbye-timeout": Attribute(
-        "goodbye_timeout_ns", _limit, "how long a follower waits for its parent's goodbye"
+        "goodbye_timeout_ns", durations.finite, "how long a follower waits for its parent's goodbye"
     ),
     "broker.quorum": Attribute("quorum", _count, "how many ranks make the instance full"),
     "broker.lost-exit-code": Attribute("lost_exit_code", _exit_code, "exit code if ranks were lost or shed"),
@@ -166,15 +158,17 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     "broker.quorum-warn": Attribute("quorum_warn_ns", _duration, "how often a delayed quorum is logged"),
     "broker.shutdown-warn": Attribute("shutdown_warn_ns", _duration, "how often a delayed shutdown is logged"),
     "broker.essential-timeout": Attribute(
-        "essential_timeout_ns", _limit, "the reserved slice of an essential action that has no timeout"
+        "essential_timeout_ns", durations.finite, "the reserved slice of an essential action that has no timeout"
     ),
     "broker.output-grace": Attribute(
         "output_grace_ns", _duration, "how long a stranger may hold the output of a process that has exited"
     ),
     "broker.kill-ladder": Attribute("ladder", parse_ladder, "the signals that end an action, and their times"),
-    "broker.same-signal": Attribute("same_signal_ns", _limit, "two equal signals within this time are one"),
+    "broker.same-signal": Attribute("same_signal_ns", durations.finite, "two equal signals within this time are one"),
     "exec.kill-timeout": Attribute(
-        "exec_kill_timeout_ns", _limit, "how long the tasks of a job may take to end after SIGTERM, before SIGKILL"
+        "exec_kill_timeout_ns",
+        durations.finite,
+        "how long the tasks of a job may take to end after SIGTERM, before SIGKILL",
     ),
     "kvs.checkpoint-period": Attribute(
         "checkpoint_period_ns", _duration, "how often jobs are stored while the broker runs"
@@ -215,6 +209,12 @@ class ActionEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     ranks: str = ""
 
 
+class WorkerEntry(workertable.WorkerKeys, frozen=True):
+    """`[[worker]]`: a process that is started after rc1, watched, and stopped in CLEANUP."""
+
+    command: str | list[str]
+
+
 class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration file of `brokerctl run`."""
 
@@ -222,12 +222,11 @@ class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rc1: list[ActionEntry] = []
     cleanup: list[ActionEntry] = []
     rc3: list[ActionEntry] = []
+    worker: list[WorkerEntry] = []
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; ConfigError in one line otherwise."""
-    import tomllib  # 3 ms, which a broker without a file need not pay
-
     try:
         # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -238,15 +237,22 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot read: {error.strerror}") from None
     if len(data) > FILE_SIZE_MAX:
         raise ConfigError(f"{path}: larger than {FILE_SIZE_MAX >> 20} MiB")
+    return parse_toml(data, str(path))
+
+
+def parse_toml(data: bytes, where: str) -> dict[str, Any]:
+    """The tables of a TOML text; ConfigError that begins with `where` otherwise."""
+    import tomllib  # 3 ms, which a broker without a file need not pay
+
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; expected TOML") from None
+        raise ConfigError(f"{where}: byte {error.start} is not UTF-8; expected TOML") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: {_first_line(error)}") from None
+        raise ConfigError(f"{where}: {_first_line(error)}") from None
     except ValueError:
         # tomllib lets this one of Python's own limits through.
-        raise ConfigError(f"{path}: a number has too many digits; expected at most 4300") from None
+        raise ConfigError(f"{where}: a number has too many digits; expected at most 4300") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -358,10 +364,24 @@ def resolve(
             fields[name] = tuple(
                 action(entry, shell, f"{file}: {name}[{index}]") for index, entry in enumerate(entries)
             )
+        fields["workers"] = _workers(config.worker, shell, file)
     fields.update(assignments(sets))
     if rc2:
         fields["rc2"] = (Action(Command(" ".join(rc2), tuple(rc2), inherit=True)),)
     return with_fields(policy, fields)
+
+
+def _workers(entries: list[WorkerEntry], shell: str, file: Path) -> tuple[Worker, ...]:
+    workertable.check(entries, str(file))
+    made = []
+    for index, entry in enumerate(entries):
+        where = f"{file}: worker[{index}]"
+        try:
+            run = command(entry.command, shell)
+        except ValueError as error:
+            raise ConfigError(f"{where}.command: {error}") from None
+        made.append(workertable.worker(entry, run, where))
+    return tuple(made)
 
 
 def with_fields(policy: str, fields: Mapping[str, Any]) -> Settings:

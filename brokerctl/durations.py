@@ -44,6 +44,14 @@ def parse(text: str) -> int | None:
     return int(value_ns)
 
 
+def finite(text: str) -> int:
+    """As `parse`, of a duration that has an end; ValueError for `none`, too."""
+    value_ns = parse(text)
+    if value_ns is None:
+        raise ValueError(f"{text!r} is not possible here; expected a duration")
+    return value_ns
+
+
 def _expected(text: str) -> str:
     return f"{text!r} is no duration; expected a number with ms, s, m, h or d, or none"
 

@@ -6,16 +6,14 @@ line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # type checkers take it for true; `typing` takes 10 ms to import
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Longer numbers are part of a name, not a count of hosts; int() refuses very long ones.
 DIGITS_MAX = 18
-
-
-_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+# The digits of a job id (RFC 19).
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def f58(number: int) -> str:
@@ -23,7 +21,7 @@ def f58(number: int) -> str:
     digits = ""
     while True:
         number, digit = divmod(number, 58)
-        digits = _BASE58[digit] + digits
+        digits = BASE58[digit] + digits
         if not number:
             return f"ƒ{digits}"
 

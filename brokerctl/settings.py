@@ -24,7 +24,8 @@ class Rung(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Action(msgspec.Struct, frozen=True, gc=False):
     """One command of an ordered list (rc1, rc2, cleanup, rc3).
 
-    With `ranks` it runs on those (an RFC 22 idset, or `all`), else on the broker's own.
+    With `ranks` it runs on those (an RFC 22 idset, or `all`), else on the broker's own. With `worker` it runs nothing:
+    it is that worker's stop.
 
     `timeout_ns` cuts off this action alone. An `essential` action still runs after its list was aborted, within a slice
     of its own: its timeout, else `Settings.essential_timeout_ns`.
@@ -34,6 +35,29 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     timeout_ns: int | None = None
     essential: bool = False
     ranks: str = ""
+    worker: str = ""
+
+
+class Worker(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A process that the leader starts after rc1, watches, and stops in CLEANUP.
+
+    One that notifies is ready when it says so, and is ended if it doesn't within `ready_timeout_ns`; another one is
+    ready when it runs. From then on it must not be silent for longer than `watchdog_ns`, nor have more than `memory`
+    bytes. Its stop is a SIGTERM, and a SIGKILL after `stop_timeout_ns`. The end of a `required` one ends RUN.
+    """
+
+    name: str
+    command: Command
+    ready_timeout_ns: int = 60 * S
+    watchdog_ns: int | None = None
+    memory: int | None = None
+    stop_timeout_ns: int = 10 * S
+    required: bool = True
+
+    def stop_action(self) -> Action:
+        """The cleanup action that stops it."""
+        text = f"stop of worker {self.name}"
+        return Action(Command(text), self.stop_timeout_ns, essential=True, worker=self.name)
 
 
 class Perilog(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -101,6 +125,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rc2: tuple[Action, ...] = ()
     cleanup: tuple[Action, ...] = ()
     rc3: tuple[Action, ...] = ()
+    workers: tuple[Worker, ...] = ()
     quorum: int | None = None  # how many ranks make the instance full; None is all of them
     shell: str = "/bin/bash"  # runs a command that is one string (FLUX.md 13)
 
@@ -186,6 +211,37 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     # Extend the service manager's deadline to cover the state's bound, re-sent in time (else as Flux: sd-stop-timeout
     # on entry and before each action, FLUX.md 97, 98).
     extend_to_bound: bool = False
+
+
+class StopSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What the wrapper of a stop (`brokerctl stop`) does, and how long it waits; `stop.toml` sets it.
+
+    Its site `actions` run before main gets its SIGTERM. `timeout_stop_ns` is the unit's TimeoutStopSec, where known.
+    """
+
+    actions: tuple[Action, ...] = ()
+    actions_timeout_ns: int = 10 * S
+    essential_timeout_ns: int = 10 * S
+    # How long a question may take, and how long a broker that does not answer is asked again before its stop begins.
+    ask_timeout_ns: int = 2 * S
+    ask_patience_ns: int = 5 * S
+    # The limit of CLEANUP where main tells none (FLUX.md 34), and how long after it the processes that still hold
+    # CLEANUP are ended; the broker's own timeout acts first (FLUX.md 25, 103).
+    cleanup_timeout_ns: int | None = None
+    holders_after_ns: int = 5 * S
+    # How long ranks may hold SHUTDOWN, or CLEANUP (FLUX.md 102), before they are shed; None is for ever.
+    shed_after_ns: int | None = 60 * S
+    shed_in_cleanup_after_ns: int | None = None
+    # FINALIZE has no bound; the deadline is extended by this as long as it makes progress. A parallel file system that
+    # fails over stalls for minutes.
+    finalize_patience_ns: int = 5 * MINUTE
+    stall_warn_ns: int = 30 * S
+    timeout_stop_ns: int | None = None
+
+    ladder: tuple[Rung, ...] = (Rung(1, 2 * S), Rung(15, 5 * S), Rung(9, 5 * S))
+    ladder_scope: Scope = "all"
+    output_grace_ns: int | None = 1 * S
+    explain: bool = True
 
 
 # The limit on one command list and its words: a mistake, not a need, beyond it.

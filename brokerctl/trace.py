@@ -35,10 +35,13 @@ from brokerctl.records import (
     Exited,
     Fired,
     Freed,
+    Grown,
     Hangup,
+    Heard,
     JobEvent,
     Kill,
     KillFailed,
+    Late,
     Line,
     Log,
     Lost,
@@ -58,9 +61,12 @@ from brokerctl.records import (
     StateIs,
     Store,
     Torpid,
+    UnitMoved,
+    UnitSettings,
     Waiting,
+    Watch,
 )
-from brokerctl.settings import Settings
+from brokerctl.settings import Settings, StopSettings
 
 VERSION = 1
 LINE_SIZE_MAX = 1 << 24  # results of an action on 262,144 ranks are 2 MiB
@@ -77,7 +83,7 @@ class Header(msgspec.Struct, frozen=True, tag="brokerctl-trace", tag_field="form
     """The first line of a trace file.
 
     `rank` is -1 where the file holds several ranks. `realtime_offset_ns` added to a time of the trace gives
-    CLOCK_REALTIME; 0 in virtual time, where `boot_id` is `virtual`.
+    CLOCK_REALTIME; 0 in virtual time, where `boot_id` is `virtual`. `unit` is what the unit's lines are of, if any.
     """
 
     version: int
@@ -88,6 +94,8 @@ class Header(msgspec.Struct, frozen=True, tag="brokerctl-trace", tag_field="form
     settings: Settings
     topology: Topology
     settings_hash: str
+    unit: UnitSettings | None = None
+    stop: StopSettings | None = None  # of a wrapper
 
 
 def header(
@@ -98,12 +106,14 @@ def header(
     host: str = "",
     boot_id: str = "virtual",
     realtime_offset_ns: int = 0,
+    unit: UnitSettings | None = None,
+    stop: StopSettings | None = None,
 ) -> Header:
     """The header of a trace that begins now."""
     import hashlib  # 4 MB of a broker's memory, which one without a trace need not have
 
     digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
-    return Header(VERSION, rank, host, boot_id, realtime_offset_ns, settings, topology, digest)
+    return Header(VERSION, rank, host, boot_id, realtime_offset_ns, settings, topology, digest, unit, stop)
 
 
 class Writer:
@@ -201,8 +211,6 @@ def merge(traces: Sequence[tuple[Header, Iterator[Line]]]) -> tuple[Header, Iter
 
 # ---- equality
 
-Story = dict[tuple[int, str], list[Record]]
-
 
 def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
     """What a line is about: lines of one component have an order, two components race."""
@@ -214,7 +222,7 @@ def component(what: AnyEvent | AnyEffect | Event | Effect) -> str:
     return "input" if isinstance(what, Event) else "model"
 
 
-def _process(what: Exited | Emptied) -> str:
+def _process(what: Exited | Emptied | Heard | Late | Grown) -> str:
     return f"process {what.run}"
 
 
@@ -243,6 +251,9 @@ def _wait(what: Waiting | Served) -> str:
 _COMPONENTS: dict[type, Callable[[Any], str]] = {
     Exited: _process,
     Emptied: _process,
+    Heard: _process,
+    Late: _process,
+    Grown: _process,
     Output: _output,
     OutputEnded: _output,
     Fired: lambda what: f"timer {what.timer}",
@@ -327,6 +338,7 @@ _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     OutputEnded: lambda what: OutputEnded(what.run),
     Ended: lambda what: msgspec.structs.replace(what, held_ns=0),
     Moved: lambda what: msgspec.structs.replace(what, held_ns=0),
+    UnitMoved: lambda what: msgspec.structs.replace(what, held_ns=0),
     Asked: _asked,
     # What is kept has times, and what each world runs.
     Store: _nothing,
@@ -338,6 +350,9 @@ _TOLD: dict[type[Record], Callable[[Any], Record | None]] = {
     Send: _message,
     Received: _message,
     Torpid: lambda what: Torpid(what.peer, 0),
+    Watch: _nothing,
+    Late: lambda what: Late(what.run, 0),
+    Grown: lambda what: Grown(what.run, 0),
 }
 
 

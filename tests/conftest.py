@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.private_systemd import booted_systemd, private_systemd  # noqa: F401 - fixtures
+
 REQUIRED = os.environ.get("BROKERCTL_TEST_REQUIRE") == "all"
 MARK = "BROKERCTL_TEST_MARK"
 GONE_WITHIN_S = 5.0  # a killed process needs a moment to be reaped by its parent

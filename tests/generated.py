@@ -2,8 +2,8 @@
 
 A part stands between `<!-- generated: brokerctl COMMAND … -->` and `<!-- end -->`, as a fenced block whose language is
 kept, and so is a first line that shows the command (`$ brokerctl …`). `<!-- generated: attributes -->` is the table of
-a broker's attributes, `<!-- generated: moments -->` the grammar of moments. `--check` writes nothing and exits 1 where
-a page is stale.
+a broker's attributes, `<!-- generated: moments -->` the grammar of moments, `<!-- generated: rules -->` those of
+`brokerctl lint`. `--check` writes nothing and exits 1 where a page is stale.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from signal import Signals
 
 from brokerctl import cli, durations
 from brokerctl.config import ATTRIBUTES, FLUX, HARDENED
+from brokerctl.lint import output
+from brokerctl.lint.rule import rules
 from brokerctl.scenario import moments
 from brokerctl.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 NAMED = re.compile(
-    r"(?P<begin><!-- generated: (?P<name>attributes|moments) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL
+    r"(?P<begin><!-- generated: (?P<name>attributes|moments|rules) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL
 )
 PART = re.compile(
     r"(?P<begin><!-- generated: brokerctl (?P<command>[^>]*) -->\n```(?P<language>\w*)\n(?:\$ [^\n]*\n)?)"
@@ -57,6 +59,11 @@ def grammar() -> str:
     return "\n".join(["```ebnf", *rules, "```"]) + "\n"
 
 
+def lint_rules() -> str:
+    """The table of the rules of `brokerctl lint`."""
+    return output.table(rules().values())
+
+
 def shown(field: str, settings: Settings) -> str:
     """A default as `-S` takes it; nothing where there is none."""
     value = getattr(settings, field)
@@ -71,7 +78,7 @@ def shown(field: str, settings: Settings) -> str:
 def renewed(text: str) -> str:
     """The text of a page with each generated part as it should be now."""
     text = PART.sub(lambda part: part["begin"] + printed(part["command"]) + part["end"], text)
-    named = {"attributes": attributes, "moments": grammar}
+    named = {"attributes": attributes, "moments": grammar, "rules": lint_rules}
     return NAMED.sub(lambda part: part["begin"] + named[part["name"]]() + part["end"], text)
 
 

@@ -19,7 +19,7 @@ from brokerctl.model import bounds
 from brokerctl.model.lifecycle import State
 from brokerctl.model.signals import TERMINATING
 from brokerctl.model.tree import Tree
-from brokerctl.records import Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
+from brokerctl.records import Booted, Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
 from brokerctl.settings import Rung, Settings
 
 # In these a terminating signal is heard; elsewhere it is ignored (FLUX.md 9).
@@ -88,12 +88,13 @@ class BoundsHeld:
 
 
 class HonestExit:
-    """Exit 0 implies that no action failed or was cut off."""
+    """Exit 0 implies that no action and no required worker failed or was cut off."""
 
     NAME = "honest-exit"
     wants: Wants = frozenset({Ended, Exit})
 
-    def __init__(self, _settings: Settings, _tree: Tree) -> None:
+    def __init__(self, settings: Settings, _tree: Tree) -> None:
+        self._optional = {f"worker.{worker.name}" for worker in settings.workers if not worker.required}
         self._failed: dict[int, Ended] = {}
         self._findings: list[Finding] = []
 
@@ -101,9 +102,13 @@ class HonestExit:
         """One more line."""
         what, rank = line.what, line.rank
         if isinstance(what, Ended) and what.rc and not what.run.startswith(_FOR_OTHERS):
+            if what.run in self._optional:
+                return
             self._failed.setdefault(rank, what)
-        elif isinstance(what, Exit) and what.code == 0 and rank in self._failed:
-            failed = self._failed[rank]
+        elif isinstance(what, Exit):
+            failed = self._failed.pop(rank, None)  # what comes after is another life
+            if what.code or failed is None:
+                return
             text = f"rank {rank} exited with 0 although {failed.run} ended with {failed.rc}"
             self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
 
@@ -133,6 +138,32 @@ class StartsEnd:
             for run in sorted(self._open.pop(rank, ())):
                 text = f"rank {rank} exited while {run} had not ended"
                 self._findings.append(Finding(self.NAME, text, line.t_ns, rank))
+
+    def finish(self) -> list[Finding]:
+        """What was found."""
+        return self._findings
+
+
+class TheDeadAreSpared:
+    """No worker is signalled after its end: its pid may be another process's by then."""
+
+    NAME = "the-dead-are-spared"
+
+    def __init__(self, settings: Settings, _tree: Tree) -> None:
+        self._workers = {f"worker.{worker.name}" for worker in settings.workers}
+        self.wants: Wants = frozenset({Start, Ended, Kill} if self._workers else ())
+        self._over: set[str] = set()
+        self._findings: list[Finding] = []
+
+    def see(self, line: Line) -> None:
+        """One more line."""
+        what = line.what
+        if isinstance(what, Ended) and what.run in self._workers:
+            self._over.add(what.run)
+        elif isinstance(what, Start):
+            self._over.discard(what.run)
+        elif isinstance(what, Kill) and what.run in self._over:
+            self._findings.append(Finding(self.NAME, f"{what.run} was signalled after its end", line.t_ns, line.rank))
 
     def finish(self) -> list[Finding]:
         """What was found."""
@@ -253,6 +284,8 @@ class WellFormed:
     def see(self, line: Line) -> None:
         """One more line."""
         rank = line.rank
+        if isinstance(line.what, Booted):
+            self._exited.discard(rank)  # a service manager has started it again
         expected = self._next.get(rank, 0)
         if line.n != expected:
             self._found(line, f"line {line.n} of rank {rank}; expected number {expected}")
@@ -288,6 +321,7 @@ INVARIANTS: Mapping[str, Callable[[Settings, Tree], Reader]] = {
         BoundsHeld,
         HonestExit,
         StartsEnd,
+        TheDeadAreSpared,
         NothingAfterAbort,
         LeavesToRoot,
         WellFormed,

@@ -13,15 +13,23 @@ import msgspec
 
 from brokerctl.errors import TraceError
 from brokerctl.model.node import Node
+from brokerctl.model.stopper import Stopper
 from brokerctl.model.tree import Tree
-from brokerctl.records import Booted, Event, Exit
+from brokerctl.model.unit import Unit
+from brokerctl.records import Aimed, Booted, Event, Exit, UnitSettings
+from brokerctl.records.base import UNIT, WRAPPER
+from brokerctl.settings import StopSettings
 from brokerctl.trace import header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from brokerctl.model.desk import Desk
     from brokerctl.records import Effect, Line
     from brokerctl.trace import Header
+
+# Pseudo-ranks that are models too.
+_OTHERS = frozenset({UNIT, WRAPPER})
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -39,8 +47,8 @@ class Difference(msgspec.Struct, frozen=True):
 class _Rank:
     """One rank's fresh model, and what of its effects has not been seen in the trace yet."""
 
-    def __init__(self, node: Node, number: int) -> None:
-        self.node = node
+    def __init__(self, model: Desk | Unit, number: int) -> None:
+        self.model = model
         self.now_ns = 0
         self.next = number  # of its next line
         self.effects: deque[Effect] = deque()
@@ -66,7 +74,7 @@ class _Rank:
         made: list[Effect] = []
         self.now_ns = line.t_ns
         try:
-            self.node.handle(line.t_ns, line.what, made)
+            self.model.handle(line.t_ns, line.what, made)
         except Exception as error:  # noqa: BLE001 - an input that was never given may break any rule of the model
             return f"an input that cannot be here: {type(error).__name__}: {error}"
         self.effects.extend(made)
@@ -95,18 +103,27 @@ def check_header(head: Header, where: str) -> None:
         raise TraceError(f"{where}:1: no topology; expected each parent to have a lower rank than its children")
 
 
+def _model(rank: int, head: Header, tree: Tree) -> Desk | Unit:
+    """The fresh model of a rank; of a service unit and of the wrapper of a stop, at their pseudo-ranks."""
+    if rank == UNIT:
+        return Unit(head.unit or UnitSettings())
+    if rank == WRAPPER:
+        return Stopper(head.stop or StopSettings())
+    return Node(rank, head.settings, tree)
+
+
 def first_difference(head: Header, lines: Iterable[Line]) -> Difference | None:
     """The first line where a fresh model differs; None where it gives exactly this trace."""
     tree = Tree(head.topology)
     ranks: dict[int, _Rank] = {}
     count = 0
     for index, line in enumerate(lines):
-        if not 0 <= line.rank < tree.size:
+        if not (0 <= line.rank < tree.size or line.rank in _OTHERS):
             return Difference(index, f"a line of rank {line.rank}", f"{tree.size} ranks")
         rank = ranks.get(line.rank)
-        if rank is None or (isinstance(line.what, Booted) and not rank.effects):
+        if rank is None or (isinstance(line.what, Booted | Aimed) and not rank.effects):
             # The first life of this rank, or a new one after a crash; its lines are numbered on.
-            rank = ranks[line.rank] = _Rank(Node(line.rank, head.settings, tree), rank.next if rank else 0)
+            rank = ranks[line.rank] = _Rank(_model(line.rank, head, tree), rank.next if rank else 0)
         got = rank.see(line)
         if got:
             recorded = f"{line.dir} {line.what!r} at {line.t_ns} ns"

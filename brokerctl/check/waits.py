@@ -17,6 +17,9 @@ OVER_MAX = 100
 # Every follower in RUN says so; whether its leader is to be stopped, the leader's own wait tells.
 PARENT_STOPS = "its parent to stop"
 
+# A worker is there to run; when it is waited for, its stop says so.
+WORKER = "worker."
+
 
 class Culprit(msgspec.Struct, frozen=True):
     """Something that a rank waited for during its stop: an action (`on` is its command) or a neighbour.
@@ -49,10 +52,12 @@ class Waits:
         """One more line."""
         what, rank = line.what, line.rank
         self._now_ns = line.t_ns
+        if rank < 0:
+            return  # a unit's processes are told by its own states
         if isinstance(what, Moved):
             if rank not in self._stopping and what.new in STOPPING:
                 self._stopping[rank] = line.t_ns
-        elif isinstance(what, Start) or (isinstance(what, Waiting) and not (rank and what.on == PARENT_STOPS)):
+        elif _begins(line):
             self._open[rank] = (*self._open.get(rank, ()), line)
         elif isinstance(what, Ended):
             self._close(line, what.run, None, what.rc)
@@ -95,6 +100,14 @@ class Waits:
         if self._stopping:
             waiting = [one for one in waiting if one.rank in self._stopping]
         return [*waiting, *_longest(self._over)]
+
+
+def _begins(line: Line) -> bool:
+    """Something is waited for from here on."""
+    what = line.what
+    if isinstance(what, Start):
+        return not what.run.startswith(WORKER)
+    return isinstance(what, Waiting) and not (line.rank and what.on == PARENT_STOPS)
 
 
 def _about(line: Line) -> tuple[str, str]:

@@ -16,15 +16,22 @@ VERBS: Mapping[str, str] = {
     "start": "run a whole tree of brokers on this machine, as flux start --test-size does",
     "status": "what a running broker does, and what it waits for",
     "shutdown": "ask a running broker to stop, follow it, return its exit code",
+    "stop": "stop a service under systemd, as its ExecStop: bounded, nothing lost, and say what held it up",
     "cleanup-push": "add a cleanup action to a running broker, before the others",
+    "perilog": "run a prolog, epilog or housekeeping in a unit of its own",
     "simulate": "run one scenario in virtual time and tell the story",
     "test": "run scenarios, in one or several worlds, and report",
+    "compare": "where two traces, recordings or runs of a scenario part, side by side",
     "replay": "feed a trace's inputs to a fresh model and compare",
+    "heartbeat": "ask heartbeat files how their workers are; run a command that brings no heartbeat",
+    "lint": "judge unit files: limits that contradict each other, and traps that lose data",
+    "units": "show or install the systemd unit files that come with it",
+    "check": "what a running Flux carries from an earlier life, and how to repair it",
     "states": "the lifecycle's states and transitions, as text or a diagram",
 }
 
 # These have signals to answer for from their first moment: what comes before they can is kept, not died of.
-SUPERVISORS = frozenset({"run", "start"})
+SUPERVISORS = frozenset({"run", "start", "stop"})
 HELD = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2}
 )

@@ -18,6 +18,7 @@ from brokerctl.cli.options import Parser, split
 from brokerctl.cli.status_file import StatusFile
 from brokerctl.cli.stderr_log import StderrLog
 from brokerctl.errors import EXIT_BUG, BrokerctlError, UsageError
+from brokerctl.kernel.stdio import open_standard_streams
 from brokerctl.model import lifecycle
 from brokerctl.settings import Settings
 from brokerctl.trace import Topology
@@ -172,17 +173,3 @@ def _close(file: IO[bytes]) -> None:
         file.close()
     except OSError as error:  # a full disk must not change the lifecycle's code
         print(f"brokerctl run: --trace: cannot write: {error.strerror}", file=sys.stderr)
-
-
-def open_standard_streams() -> None:
-    """Whatever was closed when we were started must not become the next file that is opened."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-            os.set_inheritable(fd, True)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)

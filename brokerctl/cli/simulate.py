@@ -17,6 +17,7 @@ from brokerctl.report import text, view
 from brokerctl.report.result import Result, Told
 from brokerctl.scenario import at, runner
 from brokerctl.scenario import format as scenario_format
+from brokerctl.worlds.contract import Resolved
 
 
 def main(argv: list[str]) -> int:
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
     else:
         try:
             with options.trace.open("wb") as file:
-                result = run(trace.Writer(file, trace.header(resolved.settings, resolved.topology)))
+                result = run(trace.Writer(file, _header(resolved)))
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -73,6 +74,11 @@ def main(argv: list[str]) -> int:
     print(text.verdict(result, colour=colour), end="")
     # A scenario may expect its deadlock, and its test passes then; who asks what will happen is told by the code too.
     return EXIT_FOUND if result.status == "failed" or result.deadlocks else 0
+
+
+def _header(resolved: Resolved) -> trace.Header:
+    unit = None if resolved.unit is None else resolved.unit.settings
+    return trace.header(resolved.settings, resolved.topology, unit=unit)
 
 
 class Progress:

@@ -15,10 +15,11 @@ import msgspec
 
 from brokerctl import config, durations, trace
 from brokerctl.cli.options import Parser, split
-from brokerctl.cli.run import open_standard_streams, open_trace
+from brokerctl.cli.run import open_trace
 from brokerctl.cli.stderr_log import StderrLog
 from brokerctl.errors import TraceError, UsageError
 from brokerctl.ids import parse_idset
+from brokerctl.kernel.stdio import open_standard_streams
 from brokerctl.model.tree import flat, kary
 from brokerctl.settings import Settings
 from brokerctl.trace import Topology

@@ -36,6 +36,15 @@ class Running(msgspec.Struct, frozen=True):
     signals: list[str] = []
 
 
+class Worker(msgspec.Struct, frozen=True):
+    """A worker of `[[worker]]`: since when it was started, and what it said last of itself."""
+
+    name: str
+    state: str
+    for_ns: int
+    status: str = ""
+
+
 class Status(msgspec.Struct, frozen=True):
     """A broker's answer to `status`; durations in nanoseconds, `left_ns` None is no bound."""
 
@@ -54,6 +63,7 @@ class Status(msgspec.Struct, frozen=True):
     peers: str = ""
     lost: str = ""
     code: int = 0
+    workers: list[Worker] = []
 
 
 def main(argv: list[str]) -> int:
@@ -92,6 +102,7 @@ def describe(status: Status, where: str) -> list[str]:
         also = "; a signal came later" if status.signalled and status.reason != "signal" else ""
         lines.append(f"  reason:    {REASONS.get(status.reason, status.reason)}{also}")
     lines += [f"  {'running:' if index == 0 else '':<10} {_run(run)}" for index, run in enumerate(status.running)]
+    lines += [f"  {'workers:' if index == 0 else '':<10} {_worker(one)}" for index, one in enumerate(status.workers)]
     if status.waits:
         lines.append(f"  waits for: {status.waits}")
     if status.peers:
@@ -119,6 +130,11 @@ def _run(run: Running) -> str:
     if run.signals:
         text += f"  (got {', '.join(run.signals)})"
     return text
+
+
+def _worker(worker: Worker) -> str:
+    said = f": {worker.status}" if worker.status else ""
+    return f"{worker.name}, {worker.state}, {as_short(worker.for_ns)}{said}"
 
 
 def _after(name: str, count: int, status: Status) -> str:

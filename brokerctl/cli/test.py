@@ -34,10 +34,11 @@ class Case(msgspec.Struct, frozen=True):
     world: str
     policy: str | None
     sets: tuple[str, ...]
+    record: Path | None = None
 
     def run(self, tell: Callable[[Told], None] | None = None) -> Result:
         """Run it here; `tell` gets each log entry as it comes."""
-        return runner.run(self.scenario, self.world, policy=self.policy, sets=self.sets, tell=tell)
+        return runner.run(self.scenario, self.world, policy=self.policy, sets=self.sets, tell=tell, record=self.record)
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
     cases = _cases(options)
     if options.story:
         return _tell(cases)
-    out = _output(options.output)
+    out = _output(options.output, "-o")
     results = _run(cases, options.jobs, _progress(options, len(cases)))
     if out is None:
         sys.stdout.write(_report(options.format, results, colour=sys.stdout.isatty()))
@@ -68,7 +69,9 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("test", "Run scenarios, in one or several worlds, and report.", EPILOG)
     parser.add_argument("paths", metavar="PATH", nargs="*", type=Path, help="scenario files, or directories of them")
-    parser.add_argument("--world", metavar="W,…", type=_worlds, default=["sim"], help="sim (default), live, or both")
+    parser.add_argument(
+        "--world", metavar="W,…", type=_worlds, default=["sim"], help=f"of {', '.join(runner.WORLDS)}; default: sim"
+    )
     parser.add_argument("--format", choices=["text", "tap", "junit"], default="text", help="default: text")
     parser.add_argument("-o", dest="output", metavar="F", type=Path, help="write the report to this file")
     parser.add_argument("-j", dest="jobs", metavar="N", type=_jobs, default=1, help="run N scenarios at a time")
@@ -78,6 +81,9 @@ def _parser() -> Parser:
         "-S", dest="sets", metavar="ATTR=VALUE", action="append", default=[], help="set a broker attribute"
     )
     parser.add_argument("--story", action="store_true", help="tell each run as it happens, then its verdict")
+    parser.add_argument(
+        "--record", metavar="F.json", type=Path, help="write what the real Flux did, with its log in F.log beside it"
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario and end")
     return parser
 
@@ -86,7 +92,7 @@ def _worlds(value: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in value.split(",")))
     for name in names:
         if name not in runner.WORLDS:
-            raise argparse.ArgumentTypeError(f"unknown world {name!r}; expected {' or '.join(runner.WORLDS)}")
+            raise argparse.ArgumentTypeError(f"unknown world {name!r}; expected one of {', '.join(runner.WORLDS)}")
     return names
 
 
@@ -105,18 +111,27 @@ def _cases(options: argparse.Namespace) -> list[Case]:
         raise UsageError(f"-k {options.select}: no scenario has such a name")
     for scenario in scenarios:
         runner.prepare(scenario, options.policy, options.sets)
+    record: Path | None = options.record
+    if record is not None:
+        if len(scenarios) != 1 or options.world != ["flux"] or record.suffix != ".json":
+            raise UsageError(
+                f"--record {record}: expected one scenario in --world flux, and a name that ends with .json"
+            )
+        _output(record, "--record")
     return [
-        Case(scenario, world, options.policy, tuple(options.sets)) for scenario in scenarios for world in options.world
+        Case(scenario, world, options.policy, tuple(options.sets), record)
+        for scenario in scenarios
+        for world in options.world
     ]
 
 
-def _output(path: Path | None) -> Path | None:
-    """The report's file, which can be written: known before an hour of tests, not after it."""
+def _output(path: Path | None, option: str) -> Path | None:
+    """A file that can be written: known before an hour of tests, not after it."""
     if path is not None:
         try:
             path.open("ab").close()
         except OSError as error:
-            raise UsageError(f"-o {path}: cannot write: {error.strerror}") from None
+            raise UsageError(f"{option} {path}: cannot write: {error.strerror}") from None
     return path
 
 

@@ -22,11 +22,12 @@ def mount_point(mountinfo: str) -> tuple[str, str] | None:
         before, dash, after = line.partition(" - ")
         fields = before.split(" ")
         if dash and len(fields) >= 5 and after.startswith("cgroup2 "):
-            return _unescape(fields[4]), _unescape(fields[3])
+            return unescape(fields[4]), unescape(fields[3])
     return None
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """A path of mountinfo: spaces and the like are octal there."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -38,12 +39,17 @@ def own_path(cgroup: str) -> str | None:
     return None
 
 
-def delegated() -> str | None:
-    """The directory of our own cgroup if it is delegated to us and we can make sub-cgroups in it; else None."""
+def own_folder() -> str | None:
+    """The directory of our own cgroup; None where version 2 is not mounted, or not so that ours can be seen."""
+    return folder_of("self")
+
+
+def folder_of(pid: int | str) -> str | None:
+    """The directory of a process' cgroup; None where it has gone, or its cgroup can't be seen."""
     try:
         with open("/proc/self/mountinfo", errors="surrogateescape") as file:  # noqa: PTH123 - lean
             mounted = mount_point(file.read())
-        with open("/proc/self/cgroup", errors="surrogateescape") as file:  # noqa: PTH123 - lean
+        with open(f"/proc/{pid}/cgroup", errors="surrogateescape") as file:  # noqa: PTH123 - lean
             path = own_path(file.read())
     except OSError:
         return None
@@ -54,7 +60,14 @@ def delegated() -> str | None:
         if path != root and not path.startswith(f"{root}/"):
             return None
         path = path[len(root) :]
-    folder = point + path.rstrip("/")
+    return point + path.rstrip("/")
+
+
+def delegated() -> str | None:
+    """The directory of our own cgroup if it is delegated to us and we can make sub-cgroups in it; else None."""
+    folder = own_folder()
+    if folder is None:
+        return None
     marked = any(_attribute(folder, name) == b"1" for name in ("trusted.delegate", "user.delegate"))
     return folder if marked and os.access(folder, os.W_OK) else None
 

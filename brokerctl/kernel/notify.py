@@ -8,34 +8,26 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 
-# systemd drops a longer datagram as a whole (SYSTEMD.md 48).
-MESSAGE_MAX = 4096
-# A manager that doesn't read gets this long to make room for a message; then the message is lost, and the stop goes on.
-SEND_PATIENCE_S = 0.05
+from brokerctl.heartbeat import FILE_VARIABLE, MESSAGE_MAX, SEND_PATIENCE_S, encode, watchdog_limit_ns
+
 # A third: one ping may be late by a whole interval, or be lost (sd_watchdog_enabled(3) asks for half at least).
 PINGS_PER_WATCHDOG = 3
 _MS_NS = 1_000_000
+# Messages taken in at once; a process that floods us must not keep us from everything else.
+RECEIVED_MAX = 64
+_UCRED = struct.Struct("iII")  # pid, uid, gid (unix(7))
 
 # What belongs to the broker alone, and what a job's environment would tell of the wrong job (FLUX.md 23).
-PRIVATE = frozenset({"NOTIFY_SOCKET"})
+PRIVATE = frozenset({"NOTIFY_SOCKET", FILE_VARIABLE})
 PRIVATE_PREFIXES = ("WATCHDOG_", "LISTEN_", "PMI_", "FLUX_JOB_", "FLUX_TASK_")
 
 
 def action_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of actions: without what the broker's own managers told the broker."""
     return {name: value for name, value in env.items() if name not in PRIVATE and not name.startswith(PRIVATE_PREFIXES)}
-
-
-def encode(text: str) -> bytes:
-    """One datagram: UTF-8; a STATUS is one line; what is too long is cut between characters."""
-    if text.startswith("STATUS="):
-        text = text.replace("\n", " ").replace("\0", " ")
-    data = text.encode(errors="backslashreplace")
-    if len(data) > MESSAGE_MAX:
-        data = data[:MESSAGE_MAX].decode(errors="ignore").encode()
-    return data
 
 
 class Notifier:
@@ -69,11 +61,43 @@ class Notifier:
 
 def watchdog_interval_ns(env: Mapping[str, str], pid: int) -> int | None:
     """How often to send WATCHDOG=1; None where no watchdog waits for this process (sd_watchdog_enabled(3))."""
-    usec, whose = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", "")
-    if not _is_number(usec) or int(usec) == 0 or (whose and (not _is_number(whose) or int(whose) != pid)):
-        return None
-    return max(_MS_NS, int(usec) * 1000 // PINGS_PER_WATCHDOG)
+    limit_ns = watchdog_limit_ns(env, pid)
+    return None if limit_ns is None else max(_MS_NS, limit_ns // PINGS_PER_WATCHDOG)
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 20
+class Receiver:
+    """A service manager's side: what processes that got `address` as NOTIFY_SOCKET say, and which process it was.
+
+    The socket is an abstract one (unix(7)): it needs no directory that can be written to, and leaves no file behind.
+    Anybody on this machine can send to it; the kernel vouches for who did.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind("")  # the kernel chooses a name that is free
+        self.address = "@" + self._socket.getsockname()[1:].decode()
+
+    def fileno(self) -> int:
+        """Its descriptor, readable where there is a message."""
+        return self._socket.fileno()
+
+    def receive(self) -> Iterator[tuple[int, str]]:
+        """The messages that are there, each with its sender's pid; at most `RECEIVED_MAX`, the rest waits."""
+        for _ in range(RECEIVED_MAX):
+            try:
+                data, ancillary, flags, _address = self._socket.recvmsg(MESSAGE_MAX, socket.CMSG_SPACE(_UCRED.size))
+            except OSError:
+                return
+            # A descriptor that was sent along found no room, and is closed: that is how a BARRIER=1 is answered.
+            pid = next(
+                (_UCRED.unpack(part)[0] for level, kind, part in ancillary
+                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(part) == _UCRED.size),
+                0,
+            )  # fmt: skip
+            if pid and not flags & socket.MSG_TRUNC:
+                yield pid, data.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -32,6 +32,14 @@ class Stat(NamedTuple):
     start_ticks: int
 
 
+class User(NamedTuple):
+    """Whom a process runs as: user, group and supplementary groups, by number."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
 def _read(path: str, limit: int) -> bytes:
     """A file of /proc up to a limit; empty where it can't be read: not ours, or gone."""
     try:
@@ -69,6 +77,30 @@ def stat(pid: int) -> Stat | None:
     return parse_stat(_read(f"/proc/{pid}/stat", _CHUNK))
 
 
+def credentials(pid: int) -> User | None:
+    """Whom a process acts as: its effective user and group, and its supplementary groups; None if it has gone."""
+    found: dict[str, list[int]] = {}
+    for line in _read(f"/proc/{pid}/status", _CHUNK).decode(errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name in {"Uid", "Gid", "Groups"}:
+            found[name] = [int(word) for word in value.split()]
+    if len(found) != 3:
+        return None
+    return User(found["Uid"][1], found["Gid"][1], tuple(found["Groups"]))  # real, effective, saved, file system
+
+
+def words(pid: int) -> list[str]:
+    """The argument list of a process; empty for a zombie, or one that has gone."""
+    data = _read(f"/proc/{pid}/cmdline", _CHUNK)
+    return [word.decode(errors="surrogateescape") for word in data.split(b"\0")[:-1]]
+
+
+def written(pid: int) -> tuple[int, int]:
+    """How many bytes a process has written anywhere, and to storage (proc_pid_io(5)); 0 where we may not know."""
+    counts = dict(line.partition(b": ")[::2] for line in _read(f"/proc/{pid}/io", _CHUNK).splitlines())
+    return int(counts.get(b"wchar", 0)), int(counts.get(b"write_bytes", 0))
+
+
 def command(pid: int) -> str:
     """The command line for people, shortened; `[comm]` where there is none."""
     words = _read(f"/proc/{pid}/cmdline", _CHUNK).rstrip(b"\0").replace(b"\0", b" ")
@@ -84,6 +116,12 @@ def comm(pid: int) -> str:
     """The short name of a process, or `?`."""
     found = stat(pid)
     return found.comm if found is not None else "?"
+
+
+def memory(pid: int) -> int:
+    """The resident memory of a process in bytes; 0 if it has gone."""
+    fields = _read(f"/proc/{pid}/statm", _CHUNK).split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
 def age_ns(found: Stat) -> int:
@@ -132,7 +170,12 @@ def carriers(cookie: bytes) -> list[int]:
 
 def children() -> list[int]:
     """The children of this process, whoever bore them. One that is missed while another dies is seen the next time."""
-    data = _read(f"/proc/self/task/{os.getpid()}/children", 1 << 20)
+    return children_of(os.getpid())
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process with one thread."""
+    data = _read(f"/proc/{pid}/task/{pid}/children", 1 << 20)
     return [int(word) for word in data.split()]
 
 

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
+from brokerctl.kernel.proc import User
+
 # A process that can't get through exec (its file is on a dead server, say) must not hold up its starter. Exec takes
 # about a millisecond; after this time the child counts as started, and a failure is its end, with the code of a shell.
 EXEC_PATIENCE_MS = 1000
@@ -45,6 +47,7 @@ def spawn(
     cgroup_procs: str | None = None,
     blocked: Iterable[int] = (),
     terminal: int | None = None,
+    user: User | None = None,
 ) -> Child:
     """Start a process, leader of a new process group; OSError with exec's errno where that fails.
 
@@ -61,9 +64,9 @@ def spawn(
         # Until exec no handler of ours may run in the child: it would write to our wake-up socket.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid = _fork()
+            pid = fork()
             if pid == 0:
-                place = _Place(streams, cwd, cgroup_procs, tuple(blocked), terminal)
+                place = _Place(streams, cwd, cgroup_procs, tuple(blocked), terminal, user)
                 _become(files, words, variables, place, teller)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -94,10 +97,11 @@ class _Place(NamedTuple):
     cgroup_procs: str | None
     blocked: Iterable[int]
     terminal: int | None
+    user: User | None
 
 
-def _fork() -> int:
-    """fork(2), without Python's warning that other threads' locks stay locked: up to exec the child needs none of them.
+def fork() -> int:
+    """Fork without Python's warning that other threads' locks stay locked: here the child needs none.
 
     A broker has no threads; a test runner that runs the live world may have some, and take warnings for errors.
     """
@@ -145,6 +149,8 @@ def _become(
         if place.terminal is not None:
             _take_foreground(place.terminal)
         _set_streams(place.streams)
+        if place.user is not None:
+            _turn_into(place.user)
         if place.cwd is not None:
             os.chdir(place.cwd)
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the limit on descriptors may be a billion
@@ -181,6 +187,14 @@ def _take_foreground(terminal: int) -> None:
         os.tcsetpgrp(terminal, os.getpid())
     except OSError:
         return  # it has gone meanwhile: the process starts in the background of nothing
+
+
+def _turn_into(user: User) -> None:
+    """Give up what we are for good: groups first, as root alone may change them."""
+    if os.geteuid() == 0:
+        os.setgroups(user.groups)
+        os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
 
 
 def _set_streams(streams: Sequence[int | None]) -> None:

@@ -18,9 +18,10 @@ from brokerctl.ids import idset
 from brokerctl.logs.fluxlog import TOLD, as_flux_log
 from brokerctl.model.lifecycle import Event, State
 from brokerctl.model.tree import Tree
-from brokerctl.records import Ended, JobEvent, Line, Moved, Notify
+from brokerctl.records import UNIT, Ended, JobEvent, Line, Moved, Notify
 from brokerctl.scenario import moments, puppets
 from brokerctl.scenario.expect_jobs import JobExpectations
+from brokerctl.scenario.expect_unit import UnitExpectations
 from brokerctl.scenario.format import Expect, Scenario, SpanEntry
 from brokerctl.scenario.jobs import JobNames
 from brokerctl.scenario.losses import Losses
@@ -29,7 +30,7 @@ from brokerctl.scenario.sets import rank_set
 from brokerctl.scenario.stop import StopClock
 from brokerctl.worlds.contract import Outcome
 
-_ACTION = re.compile(r"(?:rank (0|[1-9][0-9]{0,8}) )?((?:rexec\.)?(?:rc1|rc2|cleanup|rc3)\.(?:0|[1-9][0-9]{0,4}))")
+_ACTION = re.compile(rf"(?:rank (0|[1-9][0-9]{{0,8}}) )?({moments.RUN})")
 _RANK = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 12  # transitions that a message shows before it breaks off
 
@@ -63,6 +64,7 @@ class Expectations:
         self._hosts = tree.hosts
         where, size = f"{scenario.path}: expect", tree.size
         self._jobs = JobExpectations(scenario, tree)
+        self.unit = UnitExpectations(scenario)
         self._names = JobNames(scenario.restored)
         self._has_jobs = bool(scenario.jobs())
         known = scenario.jobs()
@@ -95,7 +97,7 @@ class Expectations:
         for name in expect.violates:
             if name not in INVARIANTS:
                 raise ScenarioError(f"{where}.violates: no invariant {name!r}; known are {', '.join(INVARIANTS)}")
-        self.checks = _count(expect) + self._jobs.checks
+        self.checks = _count(expect) + self._jobs.checks + self.unit.checks
 
     @property
     def wants(self) -> frozenset[type]:
@@ -109,6 +111,7 @@ class Expectations:
         if self._losses is not None:
             kinds |= self._losses[1].wants
         kinds |= self._jobs.wants
+        kinds |= self.unit.wants
         if self._has_jobs and self._logs:
             kinds |= {JobEvent}
         return kinds | TOLD if self._logs else kinds
@@ -116,6 +119,10 @@ class Expectations:
     def see(self, line: Line) -> None:
         """The next line of the run."""
         what, rank = line.what, line.rank
+        if self._clock.begun_ns is None:
+            self._begin(line)
+        if rank == UNIT:
+            self.unit.see(line)
         if rank not in self._ranks and not self._logs:
             return
         if rank == 0:
@@ -137,6 +144,14 @@ class Expectations:
         if self._logs:
             self._see_log(as_flux_log(line, self._hosts))
 
+    def _begin(self, line: Line) -> None:
+        """The first line of the run, of whichever rank: times count from there."""
+        self._clock.begun_ns = line.t_ns
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                if watcher.moment.kind == "time":
+                    watcher.see(0, line)
+
     def _see_log(self, text: str | None) -> None:
         if text is not None:
             if self._has_jobs:
@@ -155,6 +170,7 @@ class Expectations:
             *self._find_moments(begun_ns),
             *self._find_texts(),
             *self._jobs.findings(),
+            *self.unit.findings(),
         ]
         return [Finding(name, text, outcome.t_ns, rank) for name, text, rank in found]
 

@@ -14,19 +14,23 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from brokerctl import config
+from brokerctl import config, workertable
 from brokerctl.errors import ConfigError, ScenarioError
 
 JOBS_MAX = 100_000
 # More ranks than any Flux instance has had; a limit on what one file can make us build.
 SIZE_MAX = 1 << 18
 LEAVES_MAX = 100
+NOTIFY_MAX = 1000
 CORES_MAX = 4096
 
 ExitCode = Annotated[int, Meta(ge=0, le=255)]
 Outcome = Literal["ended", "stuck", "horizon"]
-WorldName = Literal["sim", "live"]
-_WORLDS: tuple[WorldName, ...] = ("sim", "live")
+WorldName = Literal["sim", "live", "flux", "systemd"]
+_WORLDS: tuple[WorldName, ...] = ("sim", "live", "flux")
+
+
+UnitTable = dict[str, str | int | float | bool | list[str]]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -50,10 +54,34 @@ class Instance(Table, frozen=True):
 
 
 class ReactionEntry(Table, frozen=True):
-    """What a puppet does with a signal that it catches: exits with that code after that time."""
+    """What a puppet does with a signal that it catches: exits with that code after that time.
+
+    First it sends `notify` to the service manager.
+    """
 
     after: str = "0s"
     exit: ExitCode = 0
+    notify: list[str] = []
+
+
+class NotifyEntry(Table, frozen=True):
+    """What a puppet sends to the service manager `at` that time of its life, and so many `times` more `every` so long.
+
+    `child`: a child of it sends it.
+    """
+
+    text: str
+    at: str = "0s"
+    every: str | None = None
+    times: Annotated[int, Meta(ge=1, le=NOTIFY_MAX)] = 1
+    child: bool = False
+
+
+class KillEntry(Table, frozen=True):
+    """The signal that a puppet of a unit sends to the unit's main process (`$MAINPID`) at that time of its life."""
+
+    signal: str
+    at: str = "0s"
 
 
 class PuppetEntry(Table, frozen=True):
@@ -63,6 +91,11 @@ class PuppetEntry(Table, frozen=True):
     signal that it dies of. Both may be a table by ranks, with `default` for the rest. `command` is what
     logs call it. One that `asks` its broker does so at the end of what it `runs`, and ends when it is answered:
     `queue-stop`, `acquire-mute`, `cancel-running`, `queue-idle` are Flux's own cleanup actions.
+
+    In a unit, `main-gone` is answered when the main process has ended, `systemctl VERB` when that returns. What it
+    tells its manager is `notify`, whole messages; `kills` are signals that it sends to main. As a worker it beats
+    until it `hangs`, so long after its start, and `leaks` so many bytes of memory a second (`200M`). Its `leaves` die
+    of every signal but of those that they ignore (`leaves-ignore`).
     """
 
     runs: str | dict[str, str] = "0s"
@@ -70,12 +103,17 @@ class PuppetEntry(Table, frozen=True):
     on: dict[str, Literal["ignore", "die"] | ReactionEntry] = {}
     leaves: Annotated[int, Meta(ge=0, le=LEAVES_MAX)] = 0
     leaves_run: str = "forever"
+    leaves_ignore: list[str] = []
     detached: bool = False
     kill: Literal["works", "uninterruptible"] = "works"
     start: Literal["ok", "not-found", "not-executable"] = "ok"
     prints: list[str] = []
     prints_err: list[str] = []
     asks: str = ""
+    notify: list[str | NotifyEntry] = []
+    kills: list[str | KillEntry] = []
+    hangs: str | None = None
+    leaks: str | None = None
     command: str | None = None
 
 
@@ -89,6 +127,12 @@ class ActionEntry(Table, frozen=True):
     timeout: str | None = None
     essential: bool = False
     ranks: str = ""
+
+
+class WorkerEntry(workertable.WorkerKeys, frozen=True):
+    """`[[worker]]`: a worker of the leader, acted out by a puppet; all else as in the file of `brokerctl run`."""
+
+    puppet: str
 
 
 class JobEntry(Table, frozen=True):
@@ -196,6 +240,34 @@ class SpanEntry(Table, frozen=True):
     max: str = "none"
 
 
+class ExpectUnit(Table, frozen=True):
+    """`[expect.unit]`: what must come of the unit; what is not said is not checked.
+
+    `active`, `sub` and `result` are its properties at the end, `main` the exit code or the signal of its main process,
+    `status` its StatusText. `states` are SubStates in this order, others between. `signals` are those that the manager
+    sends, such as `main TERM`, `control KILL`, `others KILL`: for each of the three all of them, in order; CONT counts
+    only where it is written. `hooks` are all control processes in order, with words that their environment must have
+    (`SERVICE_RESULT=success`, `MAINPID`) or must not (`!EXIT_CODE`). `rc` has the exit code of each `systemctl`: the
+    start's, then those of the steps as they stand in the file; `none` for one that does not return. `takes` is the time
+    from the first `deactivating` to the next state without processes, by 0.3 s exact; `within` its limit. `restarts`
+    counts automatic ones, `left` processes that survive.
+    """
+
+    active: Literal["inactive", "active", "failed", "activating", "deactivating", "reloading"] | None = None
+    sub: str | None = None
+    result: str | None = None
+    main: ExitCode | str | None = None
+    status: str | None = None
+    states: list[str] = []
+    signals: list[str] | None = None
+    hooks: list[str] | None = None
+    rc: list[ExitCode | Literal["none"]] | None = None
+    takes: str | None = None
+    within: str | None = None
+    restarts: Annotated[int, Meta(ge=0)] | None = None
+    left: Annotated[int, Meta(ge=0)] | None = None
+
+
 class Expect(Table, frozen=True):
     """`[expect]`: what must be true of the run; what is not said is not checked.
 
@@ -227,6 +299,7 @@ class Expect(Table, frozen=True):
     drained: dict[str, str] | None = None
     freed: dict[str, dict[str, str]] = {}
     waits: list[str] = []
+    unit: ExpectUnit | None = None
     violates: list[str] = []
 
 
@@ -247,20 +320,26 @@ class RunEntry(Table, frozen=True):
 
 
 class ScenarioFile(Table, frozen=True):
-    """A whole scenario file. `horizon` ends a run that does not end by itself."""
+    """A whole scenario file. `horizon` ends a run that does not end by itself; `fact` is what it shows, and its source.
+
+    `unit` has systemd's own keys beside its own (`scenario.unit.OwnKeys`).
+    """
 
     about: Annotated[str, Meta(min_length=1)]
+    fact: str = ""
     seed: int = 1
     worlds: list[WorldName] = msgspec.field(default_factory=lambda: list(_WORLDS))
     policy: Literal["flux", "hardened"] = "flux"
     horizon: str = "1h"
     instance: Instance = Instance()
     attrs: dict[str, str | int | float | bool] = {}
+    unit: UnitTable | None = None
     puppet: dict[str, PuppetEntry] = {}
     rc1: list[ActionEntry] = []
     rc2: ActionEntry | None = None
     cleanup: list[ActionEntry] = []
     rc3: list[ActionEntry] = []
+    worker: list[WorkerEntry] = []
     job: list[JobEntry] = []
     perilog: Perilog = Perilog()
     housekeeping: HousekeepingEntry | None = None

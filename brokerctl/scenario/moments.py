@@ -1,9 +1,12 @@
 """Moments: when a step is due, and what an expectation speaks of. This file owns their grammar.
 
     moment   = duration | event , [ offset ] ;
-    event    = [ "rank" , number ] , ( STATE | action | job ) , [ "nth" , number ] ;
-    action   = [ "rexec." ] , ( "rc1" | "rc2" | "cleanup" | "rc3" ) , "." , number , ( "start" | "end" ) ;
+    event    = ( [ "rank" , number ] , ( STATE | action | job ) | "unit" , unit ) , [ "nth" , number ] ;
+    action   = [ "rexec." ] , LIST , "." , number , ( "start" | "end" )
+             | "worker." , NAME , ( "start" | "ready" | "end" ) ;
+    LIST     = "rc1" | "rc2" | "cleanup" | "rc3" ;
     job      = NAME , EVENT ;              (* an event of that job's eventlog: RFC 21 *)
+    unit     = SUBSTATE | PROCESS , ( "start" | "end" | SIGNAL ) ;   (* PROCESS: main, exec-stop.0 *)
     offset   = ( "+" | "-" ) , duration ;
     duration = (* RFC 23, finite *) ;
 
@@ -24,24 +27,49 @@ import msgspec
 from brokerctl import durations
 from brokerctl.errors import ScenarioError
 from brokerctl.model.lifecycle import State
-from brokerctl.records import Ended, JobEvent, Line, Moved, Start, Waiting
+from brokerctl.model.unit.states import Sub
+from brokerctl.model.words import short_name
+from brokerctl.records import (
+    UNIT,
+    Ended,
+    Exited,
+    Heard,
+    JobEvent,
+    KillProcess,
+    Line,
+    Moved,
+    SpawnFailed,
+    Start,
+    UnitMoved,
+    Waiting,
+)
 
-Kind = Literal["time", "state", "start", "end", "job"]
+Kind = Literal["time", "state", "start", "ready", "end", "job", "unit-state", "unit-start", "unit-end", "unit-signal"]
 
 _KINDS: dict[Kind, frozenset[type]] = {
     "time": frozenset({Moved}),
     "state": frozenset({Moved}),
     "start": frozenset({Start, Waiting}),
+    "ready": frozenset({Heard}),
     "end": frozenset({Ended}),
     "job": frozenset({JobEvent}),
+    "unit-state": frozenset({UnitMoved}),
+    "unit-start": frozenset({Start}),
+    "unit-end": frozenset({Exited, SpawnFailed}),
+    "unit-signal": frozenset({KillProcess}),
 }
 # RFC 21; scripts and plugins post others, which have no moment.
 EVENTS = (
     "submit", "validate", "depend", "priority", "alloc", "prolog-start", "prolog-finish", "start", "finish", "release",
     "epilog-start", "epilog-finish", "free", "clean", "exception", "flux-restart",
 )  # fmt: skip
+# The unit's main process, and a line of its commands.
+_PROCESS = re.compile(r"main|exec-(?:condition|start-pre|start-post|reload|stop|stop-post)\.[0-9]{1,3}")
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,7}")
 _STATES = frozenset(str(state) for state in State)
-_RUN = re.compile(r"(?:rexec\.)?(rc1|rc2|cleanup|rc3)\.(0|[1-9][0-9]{0,4})")
+# What has a name of its own in a trace, and of which it has a start and an end.
+RUN = r"(?:rexec\.)?(?:rc1|rc2|cleanup|rc3)\.(?:0|[1-9][0-9]{0,4})|worker\.[A-Za-z0-9_-]{1,64}"
+_RUN = re.compile(RUN)
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -59,8 +87,9 @@ class Moment(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.kind == "time":
             return durations.as_text(self.offset_ns)
-        words = [f"rank {self.rank}"] if self.rank else []
-        words.append(self.subject if self.kind == "state" else f"{self.subject} {self.event or self.kind}")
+        words = ["unit"] if self.rank == UNIT else [f"rank {self.rank}"] if self.rank else []
+        states = {"state", "unit-state"}
+        words.append(self.subject if self.kind in states else f"{self.subject} {self.event or self.kind}")
         if self.nth > 1:
             words.append(f"nth {self.nth}")
         if self.offset_ns:
@@ -77,15 +106,26 @@ class Moment(msgspec.Struct, frozen=True):
         what = line.what
         if line.rank != self.rank:
             return False
+        if self.rank == UNIT:
+            return self._matches_unit(what)
         if self.kind == "state":
             return isinstance(what, Moved) and what.new == self.subject
         if self.kind == "job":
             return isinstance(what, JobEvent) and (what.label, what.name) == (self.subject, self.event)
-        if self.kind == "start":
-            if isinstance(what, Waiting):
-                return what.who == self.subject
-            return isinstance(what, Start) and what.run == self.subject
-        return self.kind == "end" and isinstance(what, Ended) and what.run == self.subject
+        if isinstance(what, Heard):
+            return self.kind == "ready" and what.run == self.subject and "READY=1" in what.text.split("\n")
+        who = what.who if isinstance(what, Waiting) else what.run if isinstance(what, Start | Ended) else None
+        return self.kind == ("end" if isinstance(what, Ended) else "start") and who == self.subject
+
+    def _matches_unit(self, what: object) -> bool:
+        if isinstance(what, UnitMoved):
+            return self.kind == "unit-state" and what.new == self.subject
+        if isinstance(what, Start):
+            return self.kind == "unit-start" and what.run == self.subject
+        if isinstance(what, KillProcess):
+            name = short_name(what.signum)
+            return self.kind == "unit-signal" and (what.run, name) == (self.subject, self.event)
+        return self.kind == "unit-end" and isinstance(what, Exited | SpawnFailed) and what.run == self.subject
 
     def trigger(self) -> MomentTrigger:
         """The moment as a step's trigger; it keeps count, so each run needs its own."""
@@ -126,7 +166,7 @@ class Watcher:
     def see(self, index: int, line: Line) -> None:
         """Look at the next line."""
         if self.moment.kind == "time":
-            if index == 0:
+            if self.at_ns is None:
                 self.at_ns = line.t_ns + self.moment.offset_ns
         elif self.moment.matches(line):
             self._seen += 1
@@ -142,8 +182,10 @@ def parse(text: str, size: int, jobs: Collection[str] = ()) -> Moment:
     if words[0][0].isdigit() or words[0][0] == ".":
         return Moment("time", offset_ns=_duration(" ".join(words)))
     offset_ns = _offset(words)
-    rank = _counted(words, "rank", 0, at_end=False)
     nth = _counted(words, "nth", 1, at_end=True)
+    if words[:1] == ["unit"]:
+        return _of_unit(text, words[1:], nth, offset_ns)
+    rank = _counted(words, "rank", 0, at_end=False)
     if rank >= size:
         raise ValueError(f"rank {rank} is out of range; expected less than {size}")
     if nth < 1:
@@ -166,6 +208,19 @@ def of_step(text: str, size: int, where: str, jobs: Collection[str] = ()) -> Mom
     return moment
 
 
+def _of_unit(text: str, words: list[str], nth: int, offset_ns: int) -> Moment:
+    if nth >= 1:
+        if len(words) == 1 and words[0] in set(Sub):
+            return Moment("unit-state", words[0], UNIT, nth, offset_ns)
+        if len(words) == 2 and _PROCESS.fullmatch(words[0]):
+            if words[1] in {"start", "end"}:
+                kind: Kind = "unit-start" if words[1] == "start" else "unit-end"
+                return Moment(kind, words[0], UNIT, nth, offset_ns, words[1])
+            if _SIGNAL.fullmatch(words[1]):
+                return Moment("unit-signal", words[0], UNIT, nth, offset_ns, words[1])
+    raise ValueError(f"{text!r} is no moment of a unit; expected such as 'unit stop-sigterm' or 'unit exec-stop.0 end'")
+
+
 def _event(text: str, words: list[str], rank: int, nth: int, offset_ns: int) -> Moment:
     if len(words) == 1 and words[0] in _STATES:
         return Moment("state", words[0], rank, nth, offset_ns)
@@ -174,6 +229,8 @@ def _event(text: str, words: list[str], rank: int, nth: int, offset_ns: int) -> 
             return Moment("start", words[0], rank, nth, offset_ns)
         if words[1] == "end":
             return Moment("end", words[0], rank, nth, offset_ns)
+        if words[1] == "ready" and words[0].startswith("worker."):
+            return Moment("ready", words[0], rank, nth, offset_ns)
         raise ValueError(f"{words[0]} has no {words[1]!r}; expected start or end")
     if len(words) == 2 and all(map(_NAME.fullmatch, words)):
         raise ValueError(f"{words[0]!r} is no action and no job; expected such as 'cleanup.0 start'")

@@ -10,11 +10,11 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
-from brokerctl import config, durations
+from brokerctl import config, durations, workertable
 from brokerctl.errors import ScenarioError
-from brokerctl.model.puppet import Reaction
+from brokerctl.model.puppet import Hit, Reaction, Say
 from brokerctl.scenario import sets
-from brokerctl.scenario.format import PuppetEntry, ReactionEntry
+from brokerctl.scenario.format import KillEntry, NotifyEntry, PuppetEntry, ReactionEntry
 from brokerctl.worlds.puppets import FOREVER, PuppetSpec, Span
 
 # What a process may die of; the other signals stop it, continue it or pass unnoticed (signal(7)).
@@ -24,6 +24,8 @@ _DEADLY_NUMBERS = {signal.Signals[f"SIG{name}"] for name in _HARMLESS}
 _ERRNOS = {"ok": 0, "not-found": errno.ENOENT, "not-executable": errno.EACCES}
 # What a process may ask of its broker: Flux's own cleanup actions, and what its commands for jobs do.
 ASKED = ("queue-stop", "acquire-mute", "cancel-running", "queue-idle", "cancel", "post-event", "release", "wait-event")
+# What a process of a unit may ask: to hear when main has ended, and what a client of the manager does.
+UNIT_ASKED = ("main-gone", "systemctl")
 OTHERS = -1  # PuppetSpec: every rank that is not named
 
 _T = TypeVar("_T")
@@ -52,14 +54,54 @@ def spec(name: str, entry: PuppetEntry, size: int, where: str) -> PuppetSpec:
         start_errno=_ERRNOS[entry.start],
         uninterruptible=entry.kill == "uninterruptible",
         asks=_asks(entry.asks, f"{where}.asks"),
+        says=_says(entry, where),
+        hits=tuple(_hit(one, f"{where}.kills[{index}]") for index, one in enumerate(entry.kills)),
+        leaves_ignore=tuple(_read(_catchable, name, f"{where}.leaves-ignore") for name in entry.leaves_ignore),
+        hangs_ns=None if entry.hangs is None else finite(entry.hangs, f"{where}.hangs"),
+        leaks=0 if entry.leaks is None else _read(workertable.parse_size, entry.leaks, f"{where}.leaks"),
     )
 
 
 def _asks(text: str, where: str) -> tuple[str, ...]:
     words = tuple(text.split())
-    if words and words[0] not in ASKED:
-        raise ScenarioError(f"{where}: {words[0]!r} can't be asked for; expected one of {', '.join(ASKED)}")
+    if words and words[0] not in (*ASKED, *UNIT_ASKED):
+        known = ", ".join((*ASKED, *UNIT_ASKED))
+        raise ScenarioError(f"{where}: {words[0]!r} can't be asked for; expected one of {known}")
+    if words[:1] == ("systemctl",) and words[1:] not in {(verb,) for verb in ("start", "stop", "restart", "reload")}:
+        raise ScenarioError(f"{where}: {text!r} can't be asked for; expected such as systemctl stop")
     return words
+
+
+def _says(entry: PuppetEntry, where: str) -> tuple[Say, ...]:
+    says: list[Say] = []
+    for index, one in enumerate(entry.notify):
+        at = f"{where}.notify[{index}]"
+        told = NotifyEntry(text=one) if isinstance(one, str) else one
+        if (told.every is None) != (told.times == 1):
+            raise ScenarioError(f"{at}: every and times belong together; expected both or none")
+        every_ns = 0 if told.every is None else finite(told.every, f"{at}.every")
+        begin_ns = finite(told.at, f"{at}.at")
+        text = _datagram(told.text, f"{at}.text")
+        says += [Say(begin_ns + nth * every_ns, text, told.child) for nth in range(told.times)]
+    return tuple(says)
+
+
+def _datagram(text: str, where: str) -> str:
+    if not text or "\0" in text:
+        raise ScenarioError(f"{where}: {text!r} is no message; expected such as READY=1")
+    return text
+
+
+def _hit(entry: str | KillEntry, where: str) -> Hit:
+    kill = KillEntry(signal=entry) if isinstance(entry, str) else entry
+    return Hit(finite(kill.at, f"{where}.at"), _read(config.signal_number, kill.signal, f"{where}.signal"))
+
+
+def _catchable(name: str) -> int:
+    signum = config.signal_number(name)
+    if signum in _UNCATCHABLE:
+        raise ValueError(f"{name} can't be ignored; expected another signal")
+    return signum
 
 
 def _read(read: Callable[[_V], _T], value: _V, where: str) -> _T:
@@ -128,7 +170,8 @@ def _reactions(table: Mapping[str, Literal["ignore", "die"] | ReactionEntry], wh
             reactions[signum] = Reaction(ignore=True)
         elif isinstance(entry, ReactionEntry):
             after_ns = finite(entry.after, f"{where}.{name}.after")
-            reactions[signum] = Reaction(after_ns=after_ns, code=entry.exit)
+            notify = tuple(_datagram(text, f"{where}.{name}.notify") for text in entry.notify)
+            reactions[signum] = Reaction(after_ns=after_ns, code=entry.exit, notify=notify)
     return reactions
 
 

@@ -9,14 +9,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from brokerctl import config, durations
+import msgspec
+
+from brokerctl import config, durations, workertable
 from brokerctl.errors import ConfigError, ScenarioError
 from brokerctl.ids import idset
-from brokerctl.records import Asked, Command, Signal
-from brokerctl.scenario import faults, jobs, moments, puppets, tree
+from brokerctl.records import Asked, Command, Signal, Systemctl
+from brokerctl.scenario import faults, jobs, moments, puppets, tree, unit, unit_steps
 from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
 from brokerctl.scenario.sets import rank_set
-from brokerctl.settings import ACTIONS_MAX, Action
+from brokerctl.settings import ACTIONS_MAX, Action, Worker
 from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step, needs_of
 from brokerctl.worlds.puppets import PuppetSpec
 
@@ -24,7 +26,10 @@ from brokerctl.worlds.puppets import PuppetSpec
 _SIGNALS = ("HUP", "INT", "QUIT", "TERM", "ALRM", "USR1", "USR2", "CONT", "PIPE")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _RANK = re.compile(r"0|[1-9][0-9]{0,8}")
-_DEEDS = f"sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET, panic, {jobs.DEEDS}"
+_DEEDS = (
+    "sigterm, signal NAME, shutdown, disconnect RANK, cleanup-push PUPPET, release PUPPET, panic, systemctl VERB, "
+    f"kill WHOM SIGNAL, {jobs.DEEDS}"
+)
 
 
 def resolve(
@@ -53,6 +58,7 @@ def resolve(
         fields[name] = tuple(
             _action(entry, specs, size, f"{where}: {name}[{index}]") for index, entry in enumerate(entries)
         )
+    fields["workers"] = _workers(scenario, specs, where)
     fields.update(jobs.settings(file, lambda name, at: _puppet(name, specs, at), where))
     # What the command line says is not the file's fault: a ConfigError of these two stays one.
     fields.update(config.assignments(sets))
@@ -60,8 +66,10 @@ def resolve(
     topology = tree.topology(file.instance, f"{where}: instance")
     names = scenario.jobs()
     steps = jobs.steps(scenario, lambda name, at: _puppet(name, specs, at), size)
+    _no_unit(scenario)
     for index, entry in enumerate(file.step):
         steps.append(_step(entry, index, specs, size, f"{where}: step[{index}]", names))
+    steps = _numbered(steps)
     for index, fault in enumerate(file.fault):
         steps += faults.steps(fault, index, topology, file.seed, f"{where}: fault[{index}]", names)
     return Resolved(
@@ -71,8 +79,9 @@ def resolve(
         puppets=specs,
         steps=tuple(steps),
         seed=file.seed,
-        needs=_needs(size, specs, steps, has_jobs=bool(names)),
+        needs=_needs(size, specs, steps, has_jobs=bool(names)) | ({"unit"} if file.unit is not None else frozenset()),
         restored=scenario.restored,
+        unit=None if file.unit is None else unit.spec(file.unit, scenario.path, specs),
     )
 
 
@@ -102,6 +111,20 @@ def _action(entry: ActionEntry, specs: dict[str, PuppetSpec], size: int, where: 
     return Action(Command(spec.command, puppet=spec.name), timeout_ns, entry.essential, ranks)
 
 
+def _workers(scenario: Scenario, specs: dict[str, PuppetSpec], where: str) -> tuple[Worker, ...]:
+    entries = scenario.file.worker
+    try:
+        workertable.check(entries, where)
+        made = []
+        for index, entry in enumerate(entries):
+            at = f"{where}: worker[{index}]"
+            spec = _puppet(entry.puppet, specs, f"{at}.puppet")
+            made.append(workertable.worker(entry, Command(spec.command, puppet=spec.name), at))
+    except ConfigError as error:
+        raise ScenarioError(str(error)) from None
+    return tuple(made)
+
+
 def _puppet(name: str, specs: dict[str, PuppetSpec], where: str) -> PuppetSpec:
     if name not in specs:
         known = ", ".join(specs) or "none"
@@ -120,10 +143,35 @@ def _step(entry: StepEntry, index: int, specs: dict[str, PuppetSpec], size: int,
     words = entry.do.split()
     if words[:1] and words[0] in jobs.ABOUT_JOBS:
         return Step(moment.trigger(), jobs.deed(words, index + 1, names, f"{where}.do"), entry.at)
+    if unit_steps.is_about_unit(words):
+        return Step(moment.trigger(), unit_steps.deed(words, index + 1, f"{where}.do"), entry.at)
     deed = _deed(entry.do, entry.rank, index + 1, specs, f"{where}.do")
     if entry.do.split()[:1] == ["disconnect"] and int(entry.do.split()[1]) >= size:
         raise ScenarioError(f"{where}.do: rank {entry.do.split()[1]} is out of range; expected less than {size}")
     return Step(moment.trigger(), deed, entry.at)
+
+
+def _numbered(steps: list[Step]) -> list[Step]:
+    """The clients of the service manager are numbered from 1 in the order of the file; 0 has started the unit."""
+    found, client = [], 0
+    for step in steps:
+        deed = step.deed
+        if isinstance(deed, Deliver) and isinstance(deed.event, Systemctl):
+            client += 1
+            deed = Deliver(deed.rank, msgspec.structs.replace(deed.event, client=client))
+            step = msgspec.structs.replace(step, deed=deed)  # noqa: PLW2901
+        found.append(step)
+    return found
+
+
+def _no_unit(scenario: Scenario) -> None:
+    """ScenarioError where a step is of a unit that is not there."""
+    file, where = scenario.file, scenario.path
+    if file.unit is not None:
+        return
+    for index, entry in enumerate(file.step):
+        if unit_steps.is_about_unit(entry.do.split()) or entry.at.split()[:1] == ["unit"]:
+            raise ScenarioError(f"{where}: step[{index}]: there is no unit; expected [unit] in the file")
 
 
 def _deed(text: str, rank: int, reply: int, specs: dict[str, PuppetSpec], where: str) -> Deed:
@@ -153,7 +201,7 @@ def _signal(name: str, where: str) -> int:
 
 def _needs(size: int, specs: dict[str, PuppetSpec], steps: list[Step], *, has_jobs: bool) -> frozenset[Capability]:
     needs: set[Capability] = set(needs_of(step.deed for step in steps))
-    if has_jobs or any(spec.asks for spec in specs.values()):
+    if has_jobs or any(spec.asks and spec.asks[0] not in puppets.UNIT_ASKED for spec in specs.values()):
         needs.add("jobs")
     if size > 1:
         needs.add("ranks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -28,7 +29,7 @@ from brokerctl.scenario.stop import StopClock
 from brokerctl.scenario.story import Story
 from brokerctl.worlds.contract import Fault, FaultKind, Outcome, Resolved, World
 
-WORLDS = ("sim", "live")
+WORLDS = ("sim", "live", "systemd", "flux")
 # Nobody waits longer for a real run that hangs; virtual time costs nothing.
 LIVE_HORIZON_NS = 1 * MINUTE
 # More ranks than this, and no reader may ask for every line.
@@ -51,7 +52,15 @@ def world(name: str) -> World:
         from brokerctl.worlds.live.world import LiveWorld
 
         return LiveWorld()
-    raise UsageError(f"unknown world {name!r}; expected {' or '.join(WORLDS)}")
+    if name == "systemd":
+        from brokerctl.worlds.systemd.world import SystemdWorld
+
+        return SystemdWorld()
+    if name == "flux":
+        from brokerctl.worlds.flux.world import FluxWorld
+
+        return FluxWorld()
+    raise UsageError(f"unknown world {name!r}; expected one of {', '.join(WORLDS)}")
 
 
 def prepare(scenario: Scenario, policy: str | None = None, sets: Sequence[str] = ()) -> Resolved:
@@ -76,17 +85,22 @@ def run(
     tell: Callable[[Told], None] | None = None,
     sink: Callable[[Line], None] | None = None,
     watch: Watch | None = None,
+    record: Path | None = None,
 ) -> Result:
     """Run a scenario in a world, all its lives.
 
-    `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come.
+    `tell` gets each log entry, `sink` each line, `watch` those it wants, as they come. What a real Flux did is written
+    to `record`.
     """
     results: list[Result] = []
     shift = lives.Shift()
     restored: dict[str, str] = {}
     for life in lives.of(scenario):
         told, shown = shift.teller(tell), shift.sink(sink)
-        result, outcome = _run(lives.after(life, restored), world_name, policy, sets, told, shown, watch)
+        where = world(world_name)
+        result, outcome = _run(lives.after(life, restored), where, policy, sets, told, shown, watch)
+        if record is not None:
+            _record(where, scenario, record)
         results.append(msgspec.structs.replace(result, replay=replay_command(scenario, world_name, policy, sets)))
         if outcome is None:
             break
@@ -95,9 +109,18 @@ def run(
     return lives.joined(results)
 
 
+def _record(where: World, scenario: Scenario, path: Path) -> None:
+    """Write what a real Flux did, if it did anything."""
+    from brokerctl.logs import recording
+    from brokerctl.worlds.flux.world import FluxWorld
+
+    if isinstance(where, FluxWorld) and where.recorded is not None:
+        recording.write(msgspec.structs.replace(where.recorded, about=scenario.file.about), path)
+
+
 def _run(
     scenario: Scenario,
-    world_name: str,
+    where: World,
     policy: str | None,
     sets: Sequence[str],
     tell: Callable[[Told], None] | None,
@@ -105,13 +128,15 @@ def _run(
     watch: Watch | None,
 ) -> tuple[Result, Outcome | None]:
     """One life of an instance; no outcome where the world could not run it."""
-    where = world(world_name)
     real_time = "virtual-time" not in where.capabilities
     resolved = resolve(scenario, policy, sets, real_time=real_time)
-    result = _planned(scenario, world_name, policy, sets, resolved)
+    result = _planned(scenario, where.name, policy, sets, resolved)
     if reason := unfit(scenario, resolved, where):
         return msgspec.structs.replace(result, status="skipped", reason=reason), None
-    readers = _Readers(scenario, resolved, tell, sink, watch, all_lines=real_time or sink is not None)
+    modelled = where.name != "flux"  # invariants are promises of the model, which a real Flux has not made
+    judged = scenario if modelled else _from_outside(scenario)
+    all_lines = real_time or sink is not None
+    readers = _Readers(judged, resolved, tell, sink, watch, all_lines=all_lines, invariants=modelled)
     limit_ns = horizon_ns(scenario)
     begun_ns = time.monotonic_ns()
     try:
@@ -133,6 +158,12 @@ def _run(
     return msgspec.structs.replace(result, elapsed_ns=ended_ns - begun_ns, stopping_ns=stopping_ns), outcome
 
 
+def _from_outside(scenario: Scenario) -> Scenario:
+    """What can't be seen of a real Flux is not expected of it: whom it counts as lost, when it gives nodes back."""
+    kept = msgspec.structs.replace(scenario.file.expect, lost=None, freed={}, waits=[], violates=[])
+    return msgspec.structs.replace(scenario, file=msgspec.structs.replace(scenario.file, expect=kept))
+
+
 class _Readers:
     """All that look at one run: its expectations, the invariants, who waits for whom, the story."""
 
@@ -145,6 +176,7 @@ class _Readers:
         watch: Watch | None,
         *,
         all_lines: bool,
+        invariants: bool = True,
     ) -> None:
         tree = Tree(resolved.topology)
         self.stopped_ns = 0  # real time
@@ -154,7 +186,7 @@ class _Readers:
         self._expectations = Expectations(scenario, tree, self._clock)
         # Where there are no jobs, what must hold of them can't be broken.
         names = INVARIANTS.keys() - (() if scenario.jobs() else ABOUT_JOBS)
-        rules = [make(resolved.settings, tree) for name, make in INVARIANTS.items() if name in names]
+        rules = [make(resolved.settings, tree) for name, make in INVARIANTS.items() if name in names and invariants]
         self._keeping = [rule for rule in rules if isinstance(rule, NothingStoredIsLost)]
         for rule in self._keeping:
             rule.earlier(resolved.restored)
@@ -162,6 +194,8 @@ class _Readers:
         # Rules about every single line would make the world write them all: too dear for so many ranks.
         self._rules = [rule for rule in rules if all_lines or rule.wants is not None or tree.size <= EVERY_LINE_MAX]
         self._unchecked = tuple(rule.NAME for rule in rules if rule not in self._rules)
+        self._in_unit = resolved.unit is not None  # whose manager kills the leader
+        self._size = tree.size if resolved.has_brokers() else 0
         self._waits = Waits()
         self._eventlogs = Eventlogs(EVENTLOGS_MAX)
         self._crashed = _ranks_of(resolved, "crash")
@@ -191,7 +225,8 @@ class _Readers:
             keeping.kept({**self._restored, **outcome.stored})
         # Who was killed or stopped from outside keeps no bound and no order; those that wait for it must.
         found = [one for rule in self._rules for one in rule.finish()]
-        found = [one for one in found if one.name not in _EXCUSED or one.rank not in self._hurt]
+        hurt = self._hurt if 0 in outcome.exits or not self._in_unit else self._hurt | {0}
+        found = [one for one in found if one.name not in _EXCUSED or one.rank not in hurt]
         begin_ns = clock.begun_ns or 0
         deadlocks = tuple(
             Failure(one.name, one.text, one.t_ns - begin_ns, one.rank) for one in found if one.name == NoDeadlock.NAME
@@ -212,7 +247,8 @@ class _Readers:
             eventlogs=self._eventlogs.logs(begin_ns),
             story=tuple(told),
             untold=self.story.count - len(told),
-            unended=result.size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),
+            unit=self._expectations.unit.ending(),
+            unended=self._size - len(outcome.exits) - len(self._crashed - outcome.exits.keys()),
         )
 
 
@@ -241,6 +277,14 @@ def unfit(scenario: Scenario, resolved: Resolved, where: World) -> str:
     if where.name not in scenario.file.worlds:
         return f"the scenario is for {', '.join(scenario.file.worlds) or 'no world'}"
     lacking = sorted(resolved.needs - where.capabilities)
+    if where.name == "flux" and not lacking:
+        from brokerctl.worlds.flux import fit
+
+        return fit.unfit(resolved)
+    if where.name == "systemd" and not lacking:
+        from brokerctl.worlds.systemd.world import unfit as unfit_for_systemd
+
+        return unfit_for_systemd(resolved)
     return f"world {where.name} lacks {', '.join(lacking)}" if lacking else ""
 
 

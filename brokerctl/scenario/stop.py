@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerctl.model.lifecycle import STOPPING
+from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.model.signals import TERMINATING
 from brokerctl.records import Answer, Asked, Exit, Line, Moved, Signal
 
@@ -32,7 +32,9 @@ class StopClock:
         if line.rank:
             return
         what = line.what
-        if isinstance(what, Exit):
+        if isinstance(what, Moved) and what.old == State.LOAD_BUILTINS:
+            self.stopped_ns = self.exit_ns = None  # a new life
+        elif isinstance(what, Exit):
             self.exit_ns = line.t_ns
         elif self.stopped_ns is not None:
             return

@@ -9,7 +9,7 @@ from brokerctl.durations import MS, S
 from brokerctl.ids import idset
 from brokerctl.logs import fluxlog
 from brokerctl.logs.fluxlog import Entry
-from brokerctl.records import Drain, Ended, Line, Log, Moved, Unreachable
+from brokerctl.records import Drain, Ended, Line, Log, Moved, UnitMoved, Unreachable
 from brokerctl.report.result import STORY_MAX, Told
 
 # More ranks than a reader would follow one by one.
@@ -23,7 +23,7 @@ LONGEST_NS = 10 * S
 class Story:
     """Keeps the end of a run's log, and hands on each entry as it is known."""
 
-    wants: frozenset[type] = frozenset({Log, Moved, Ended, Unreachable, Drain})
+    wants: frozenset[type] = frozenset({Log, Moved, Ended, Unreachable, Drain, UnitMoved})
 
     def __init__(self, hosts: Sequence[str], tell: Callable[[Told], None] | None) -> None:
         self._hosts = hosts
@@ -49,7 +49,7 @@ class Story:
         what, t_ns = line.what, line.t_ns
         if self._begun_ns is None:
             self._begun_ns = t_ns
-        key: object = what
+        key: object = what if line.rank >= 0 else (line.rank, what)
         held_ns = 0
         if isinstance(what, Moved):
             key, held_ns = (what.event, what.old, what.new), what.held_ns
@@ -111,4 +111,6 @@ class _Group:
         if self.held_ns is None and isinstance(what, Moved | Ended):
             # The same line without its last word, the duration.
             entry = Entry(entry.level, entry.component, entry.rank, entry.text.rpartition(" ")[0])
-        return Told(self.first_ns - begun_ns, entry, self.last_ns - begun_ns, idset(self.ranks))
+        return Told(
+            self.first_ns - begun_ns, entry, self.last_ns - begun_ns, idset(self.ranks) if self.line.rank >= 0 else ""
+        )

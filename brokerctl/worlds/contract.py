@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from brokerctl.records import AnyEvent, Asked, Line
+from brokerctl.records import AnyEvent, Asked, Line, Systemctl, UnitSettings
 from brokerctl.settings import Settings
 from brokerctl.trace import Topology
 from brokerctl.worlds.puppets import PuppetSpec
@@ -19,7 +19,16 @@ Sink = Callable[[Line], None]
 
 # The last three: what no UNIX socket and no process that was killed for good can be made to do.
 Capability = Literal[
-    "virtual-time", "real-processes", "ranks", "uninterruptible", "panic", "jobs", "half-open", "slow-links", "restart"
+    "virtual-time",
+    "real-processes",
+    "ranks",
+    "uninterruptible",
+    "panic",
+    "jobs",
+    "unit",
+    "half-open",
+    "slow-links",
+    "restart",
 ]
 
 
@@ -34,16 +43,23 @@ class Trigger(Protocol):
 
 
 class Deliver(msgspec.Struct, frozen=True, tag=True):
-    """A step: the rank gets this event (a signal or a request)."""
+    """A step: the rank gets this event (a signal or a request); `UNIT` that of a client of the service manager."""
 
     rank: int
-    event: AnyEvent
+    event: AnyEvent | Systemctl
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
     """A step: processes of this puppet that are uninterruptible become killable (the fault ends)."""
 
     puppet: str
+
+
+class SignalProcess(msgspec.Struct, frozen=True, tag=True):
+    """A step: somebody from outside signals the unit's main or control process."""
+
+    whom: Literal["main", "control"]
+    signum: int
 
 
 FaultKind = Literal["crash", "freeze", "thaw", "cut", "heal", "half-open", "slow", "restart"]
@@ -61,7 +77,7 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
     delay_ns: int = 0
 
 
-Deed = Deliver | Release | Fault
+Deed = Deliver | Release | Fault | SignalProcess
 
 _FAULT_NEEDS: Mapping[FaultKind, Capability] = {
     "half-open": "half-open",
@@ -92,6 +108,21 @@ class Step(msgspec.Struct, frozen=True):
     text: str
 
 
+START_CLIENT = 0  # who starts the unit when a run begins
+
+
+class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A service unit that a scenario runs in; it is started (`systemctl start`) when the run begins.
+
+    `main` is the leader's broker, or a puppet (of `settings.exec_start`). `text` is the unit's files without `Exec…=`
+    lines, for a real service manager.
+    """
+
+    settings: UnitSettings
+    main: Literal["broker", "puppet"]
+    text: str = ""
+
+
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario, ready to run. Triggers keep state: resolve anew for every run.
 
@@ -106,14 +137,20 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     needs: frozenset[Capability] = frozenset()
     restored: Mapping[str, str] = {}
+    unit: UnitSpec | None = None
+
+    def has_brokers(self) -> bool:
+        """There are brokers, not only a unit's puppets."""
+        return self.unit is None or self.unit.main == "broker"
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended.
 
-    `ended`: every rank's broker has exited, or crashed; followers that are frozen for good count as that. `stuck`:
-    nothing is pending any more, and nothing can happen. `horizon`: the time was up. `exits` has the codes of the
-    brokers that did exit; `undone` the texts of steps that never came; `stored` what the leader has stored last.
+    `ended`: every rank's broker has exited, or crashed; followers that are frozen for good count as that. A unit is
+    inactive or failed. `stuck`: nothing is pending any more, and nothing can happen. `horizon`: the time was up.
+    `exits` has the codes of the brokers that did exit; `undone` the texts of steps that never came; `stored` what the
+    leader has stored last.
     """
 
     kind: Literal["ended", "stuck", "horizon"]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from brokerctl.model.puppet import Part, Reaction
+from brokerctl.model.puppet import Hit, Part, Reaction, Say
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +49,11 @@ class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
     start_errno: int = 0
     uninterruptible: bool = False
     asks: tuple[str, ...] = ()
+    says: tuple[Say, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    leaves_ignore: tuple[int, ...] = ()
+    hangs_ns: int | None = None
+    leaks: int = 0
 
 
 def part(spec: PuppetSpec, seed: int, rank: int, nth: int) -> Part:
@@ -71,4 +76,9 @@ def _part(spec: PuppetSpec, runs_ns: int | None, status: int, leaves_ns: int | N
         start_errno=spec.start_errno,
         uninterruptible=spec.uninterruptible,
         asks=spec.asks,
+        says=spec.says,
+        hits=spec.hits,
+        leaves_ignore=spec.leaves_ignore,
+        hangs_ns=spec.hangs_ns,
+        leaks=spec.leaks,
     )

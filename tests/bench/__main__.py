@@ -1,7 +1,7 @@
 """`python -m tests.bench`: speed and memory against goals and peers, as a table.
 
     --quick           fewer runs, smaller sizes: minutes instead of an hour
-    --only NAME       one of startup, overshoot, simulate, size, tree; may be given several times
+    --only NAME       one of startup, stop, overshoot, simulate, size, tree, heartbeat, perilog; may be repeated
     --stops N         stops of the overshoot bench (1000; 20 with --quick)
     --runs N          runs of everything else (10)
     --json            JSON instead of the table
@@ -20,15 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from tests.bench import overshoot, simulated, startup, trees
+from tests.bench import heartbeats, overshoot, perilog, simulated, startup, stops, trees
 from tests.bench.measure import Options, Row, machine
 
 ITEMS: Mapping[str, Callable[[Options], list[Row]]] = {
     "startup": startup.measure,
+    "stop": stops.measure,
     "overshoot": overshoot.measure,
     "simulate": simulated.small,
     "size": simulated.sizes,
     "tree": trees.measure,
+    "heartbeat": heartbeats.measure,
+    "perilog": perilog.measure,
 }
 MARKS = re.compile(r"(<!-- bench -->\n).*?(<!-- end bench -->\n)", re.DOTALL)
 

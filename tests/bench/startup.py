@@ -19,7 +19,6 @@ from tests.bench.measure import Options, Row, progress
 
 ITEM = "startup"
 OURS = "brokerctl run -- true"
-PEERS = ("dumb-init", "supervisord")
 _TIMEOUT_S = 60.0
 # The child asks its supervisor to end: nothing is polled, and the shutdown is a clean one.
 _SUPERVISORD = """\
@@ -67,16 +66,20 @@ def _commands(place: Path, child: tuple[str, ...], supervised: str) -> dict[str,
     config = place / "supervisord.conf"
     user = "" if os.geteuid() else "user=root"
     config.write_text(_SUPERVISORD.format(place=place, command=supervised, user=user))
-    programs = {name: shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name) for name in PEERS}
-    for name, found in programs.items():
-        if found is None:
-            raise SystemExit(f"bench: {name} is not installed; it is in the dev group of pyproject.toml")
     return {
         OURS: [sys.executable, "-m", "brokerctl", "run", "--rundir", str(place / "rundir"), "--", *child],
         "python3 -c pass": [sys.executable, "-c", "pass"],
-        "dumb-init true": [str(programs["dumb-init"]), *child],
-        "supervisord": [str(programs["supervisord"]), "-c", str(config)],
+        "dumb-init true": [peer("dumb-init"), *child],
+        "supervisord": [peer("supervisord"), "-c", str(config)],
     }
+
+
+def peer(name: str) -> str:
+    """A program of the dev group, beside our interpreter or on PATH."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        raise SystemExit(f"bench: {name} is not installed; it is in the dev group of pyproject.toml")
+    return found
 
 
 def _wall(command: list[str]) -> float:

@@ -1,13 +1,16 @@
 import gc
+import os
 import socket
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokerctl.heartbeat import MESSAGE_MAX, encode
 from brokerctl.kernel import notify
-from brokerctl.kernel.notify import Notifier, action_environment, encode, watchdog_interval_ns
+from brokerctl.kernel.notify import Notifier, Receiver, action_environment, watchdog_interval_ns
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -62,7 +65,7 @@ def test_a_long_status_is_cut_between_characters(manager, notifier):
 @given(st.text(st.characters(), max_size=6000))
 def test_every_text_becomes_one_valid_datagram(text):
     data = encode(f"STATUS={text}")
-    assert len(data) <= notify.MESSAGE_MAX
+    assert len(data) <= MESSAGE_MAX
     assert data.decode().startswith("STATUS=")
     assert b"\n" not in data
 
@@ -118,3 +121,58 @@ def test_what_is_the_brokers_alone_is_taken_from_actions():
 )
 def test_the_watchdog_is_fed_three_times_in_its_interval_if_it_is_ours(env, interval_ns):
     assert watchdog_interval_ns(env, 17) == interval_ns
+
+
+# ---- the manager's side
+
+
+@pytest.fixture
+def receiver(monkeypatch):
+    made = Receiver()
+    monkeypatch.setenv("NOTIFY_SOCKET", made.address)
+    yield made
+    made.close()
+
+
+def test_a_receiver_hears_what_is_said_and_who_said_it(receiver, notifier):
+    notifier("READY=1\nSTATUS=ƒ")
+    notifier("WATCHDOG=1")
+    assert list(receiver.receive()) == [(os.getpid(), "READY=1\nSTATUS=ƒ"), (os.getpid(), "WATCHDOG=1")]
+    assert list(receiver.receive()) == []
+
+
+def test_a_receiver_knows_a_child_from_its_parent(receiver, notifier):
+    pid = os.fork()
+    if pid == 0:
+        notifier("WATCHDOG=1")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert list(receiver.receive()) == [(pid, "WATCHDOG=1")]
+
+
+def test_a_flood_is_taken_in_by_bounded_portions(receiver, notifier, monkeypatch):
+    monkeypatch.setattr(notify, "RECEIVED_MAX", 3)
+    for _ in range(5):
+        assert notifier("WATCHDOG=1") == ""
+    assert [len(list(receiver.receive())) for _ in range(3)] == [3, 2, 0]
+
+
+def test_descriptors_that_are_sent_along_are_closed_and_so_a_barrier_is_answered(receiver):
+    reader, writer = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(f"\0{receiver.address[1:]}")
+        socket.send_fds(sender, [b"BARRIER=1"], [writer])
+        os.close(writer)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        assert list(receiver.receive()) == [(os.getpid(), "BARRIER=1")]
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert os.read(reader, 1) == b"", "nobody has the other end any more"
+    os.close(reader)
+
+
+def test_what_is_too_long_or_no_utf_8_is_no_harm(receiver):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(f"\0{receiver.address[1:]}")
+        sender.send(b"x" * (MESSAGE_MAX + 1))
+        sender.send(b"STATUS=\xff")
+        assert list(receiver.receive()) == [(os.getpid(), "STATUS=\ufffd")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from brokerctl.kernel import proc
 from brokerctl.kernel import spawn as spawn_module
 from brokerctl.kernel.spawn import spawn
 from tests.kernel.conftest import PATIENCE_S, run, status_of, wait_for
@@ -84,9 +85,9 @@ def test_a_file_that_may_not_be_run_hides_none_further_down_the_path(tmp_path):
     assert run(["it"], env={"PATH": f"{tmp_path}/a:{tmp_path}/b"}) == (0, b"b\n")
 
 
-def spawn_errno(argv, env):
+def spawn_errno(argv, env, **options):
     with pytest.raises(OSError) as caught:  # noqa: PT011 - which one is what is asked
-        spawn(argv, env=env)
+        spawn(argv, env=env, **options)
     return caught.value.errno
 
 
@@ -95,12 +96,10 @@ def descriptors():
 
 
 def test_a_failed_start_leaves_neither_process_nor_descriptor(tmp_path):
-    before = descriptors()
+    before = descriptors(), proc.children()
     for _ in range(20):
         assert spawn_errno([str(tmp_path / "none")], {}) == errno.ENOENT
-    assert descriptors() == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert (descriptors(), proc.children()) == before
 
 
 def test_it_leads_a_process_group_of_its_own_in_our_session():
@@ -174,6 +173,22 @@ def test_no_handler_of_the_parent_runs_in_the_child():
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not seen
+
+
+def test_it_runs_as_whom_it_is_told_or_says_why_not():
+    own = proc.credentials(os.getpid())
+    assert own == (os.geteuid(), os.getegid(), tuple(os.getgroups()))
+    other = proc.User(65534, 65533, (12, 65533))
+    argv = ["cat", "/proc/self/status"]
+    if own.uid == 0:
+        words = run(argv, user=other)[1].decode().split()
+        for name, value in (("Uid:", 65534), ("Gid:", 65533)):
+            assert words[words.index(name) + 1 :][:4] == [str(value)] * 4
+        assert words[words.index("Groups:") + 1 :][:2] == ["12", "65533"]
+        assert not any(int(words[words.index(name) + 1], 16) for name in ("CapEff:", "CapPrm:", "CapInh:"))
+    else:
+        assert spawn_errno(argv, dict(os.environ), user=other) == errno.EPERM
+    assert run(argv, user=own)[0] == 0
 
 
 def test_it_starts_where_it_is_told_or_says_why_not(tmp_path):

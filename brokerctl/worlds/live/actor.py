@@ -21,7 +21,9 @@ from brokerctl.kernel import proc
 from brokerctl.model.puppet import Part, Puppet
 
 if TYPE_CHECKING:
+    from brokerctl.worlds.live.acting import Acting
     from brokerctl.worlds.live.asking import Asking
+    from brokerctl.worlds.live.unit_acting import UnitActing, UnitAsking
 
 # What stops, continues or is ignored by default does not end a process; KILL can't be caught; 32, 33 are libc's.
 _NOT_TAKEN = frozenset(
@@ -39,6 +41,8 @@ _NOT_TAKEN = frozenset(
 )
 TAKEN = frozenset(signal.valid_signals()) - _NOT_TAKEN
 
+# In the environment of a process of a unit in the world `systemd`: the FIFO in which it tells more (`unit_acting`).
+IN_UNIT = "BROKERCTL_REPORTS"
 # One sigtimedwait(2) at most; the loop goes on. (Its C type is a time_t, but a century is a long time, too.)
 WAIT_MAX_S = 3600.0
 # Who waits for an answer looks for signals that often.
@@ -76,23 +80,62 @@ def _act(part: Part) -> NoReturn:
     _grow_leaves(part, began_ns)
     for stream, text in part.prints:
         _print(1 if stream == "out" else 2, text)
-    asking: Asking | None = None
+    asking: Asking | UnitAsking | None = None
+    unit = _in_unit()
+    acting = _acting(part, began_ns) if unit is None else None
     while "exited" not in (happened := puppet.advance(time.monotonic_ns())):
+        if acting is not None:
+            acting.turn(puppet)
+        if unit is not None:
+            unit.turn(puppet)
         if "asked" in happened:
-            from brokerctl.worlds.live.asking import Asking
-
-            asking = Asking(part.asks)
+            asking = _ask(part.asks, unit)
         due_ns = puppet.due()
         wait_s = WAIT_MAX_S if due_ns is None else min(max(0, due_ns - time.monotonic_ns()) / 1e9, WAIT_MAX_S)
-        got = signal.sigtimedwait(TAKEN, wait_s if asking is None else 0)
+        if acting is not None:
+            wait_s = min(wait_s, acting.wait_s)
+        got = signal.sigtimedwait(TAKEN if unit is None else unit.taken, wait_s if asking is None else 0)
         if got is not None:
+            if unit is not None and not unit.signalled(got):
+                continue
             puppet.signal(time.monotonic_ns(), got.si_signo, "group")
         elif asking is not None and asking.answered(ASK_WAIT_S):
             for channel, words in asking.prints:
                 _print(1 if channel == "out" else 2, words)
-            puppet.answer(time.monotonic_ns(), 1 << 8 if asking.refused else puppet.status)
+            puppet.answer(time.monotonic_ns(), asking.rc << 8 or puppet.status)
             asking = None
+    if acting is not None:
+        acting.turn(puppet)
+    if unit is not None:
+        unit.turn(puppet)
     _leave(puppet.status)
+
+
+def _in_unit() -> UnitActing | None:
+    if IN_UNIT not in os.environ:
+        return None
+    from brokerctl.worlds.live.unit_acting import UnitActing
+
+    return UnitActing(TAKEN)
+
+
+def _ask(asks: tuple[str, ...], unit: UnitActing | None) -> Asking | UnitAsking:
+    if unit is not None:
+        from brokerctl.worlds.live.unit_acting import UnitAsking
+
+        return UnitAsking(asks)
+    from brokerctl.worlds.live.asking import Asking
+
+    return Asking(asks)
+
+
+def _acting(part: Part, began_ns: int) -> Acting | None:
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return None
+    from brokerctl.worlds.live.acting import Acting
+
+    return Acting(part, began_ns, address)
 
 
 def _began_ns() -> int:
@@ -131,6 +174,15 @@ def _leaf(part: Part, began_ns: int, unready: int) -> int:
         if part.detached:
             signal.signal(signum, signal.SIG_IGN)
         signal.signal(signum, signal.SIG_DFL)
+    if IN_UNIT in os.environ:
+        from brokerctl.worlds.live.unit_acting import UnitActing
+
+        unit = UnitActing(TAKEN, leaf=True)
+        os.close(unready)
+        end_ns = None if part.leaves_ns is None else began_ns + part.leaves_ns
+        _leave(unit.live_as_leaf(end_ns, frozenset(part.leaves_ignore)))
+    for ignored in part.leaves_ignore:
+        signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN)
     os.close(unready)
     if part.leaves_ns is not None:

@@ -15,11 +15,11 @@ from brokerctl.worlds.live.client import Connection
 
 
 class Asking:
-    """One request that was sent; `prints` and `refused` are known when it is answered."""
+    """One request that was sent; `prints` and `rc`, 1 where it was refused, are known when it is answered."""
 
     def __init__(self, asks: tuple[str, ...]) -> None:
         self.prints: list[tuple[str, str]] = []
-        self.refused = False
+        self.rc = 0
         self._connection: Connection | None = None
         what, *words = asks
         run = os.environ.get(proc.COOKIE, "").rpartition(":")[2]
@@ -30,7 +30,7 @@ class Asking:
             self._refuse(str(error))
 
     def _refuse(self, error: str) -> None:
-        self.prints, self.refused = [("err", error)], True
+        self.prints, self.rc = [("err", error)], 1
 
     def answered(self, wait_s: float) -> bool:
         """Whether the answer has come within this time."""

@@ -46,12 +46,14 @@ from brokerctl.records import (
     Signal,
     Start,
     Store,
+    Watch,
 )
 from brokerctl.worlds.live import store
 from brokerctl.worlds.live.control_server import ControlServer, Request
 from brokerctl.worlds.live.links import Links
 from brokerctl.worlds.live.loop import Loop, Timer
 from brokerctl.worlds.live.runs import Runs
+from brokerctl.worlds.live.watches import Watches
 
 if TYPE_CHECKING:
     from brokerctl.settings import Settings
@@ -125,6 +127,7 @@ class LiveBroker:
                     self._name_leftovers()
                 finally:
                     self._links.close()
+                    self._watches.close()
                     self._runs.close()
                     self._notify.close()
             finally:
@@ -144,6 +147,7 @@ class LiveBroker:
         loop.handle((*SIGNALS, signal.SIGCHLD))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGCHLD))
         self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper(), rank=self._rank)
+        self._watches = Watches(loop, self._runs, self._post)
         self._links = Links(
             loop, self._rank, self._tree, self._settings,
             post=self._post, complain=self._complain, joined=self._joined,
@@ -244,7 +248,10 @@ class LiveBroker:
     # ---- effects
 
     def _start(self, _now_ns: int, order: Start) -> None:
-        self._runs.start(order.run, order.command)
+        self._runs.start(order.run, order.command, self._watches.environment(order.command))
+
+    def _watch(self, now_ns: int, order: Watch) -> None:
+        self._watches.watch(now_ns, order)
 
     def _kill(self, _now_ns: int, order: Kill) -> None:
         self._runs.kill(order.run, order.signum, order.scope)
@@ -326,6 +333,7 @@ _STATES = {"R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stoppe
 _CARRY_OUT: dict[type[Effect], Callable[..., None]] = {
     Start: LiveBroker._start,  # noqa: SLF001
     Kill: LiveBroker._kill,  # noqa: SLF001
+    Watch: LiveBroker._watch,  # noqa: SLF001
     CloseOutput: LiveBroker._close_output,  # noqa: SLF001
     Abandon: LiveBroker._abandon,  # noqa: SLF001
     Arm: LiveBroker._arm,  # noqa: SLF001

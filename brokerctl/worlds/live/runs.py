@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from brokerctl.kernel import cgroup, pidfd, proc, reap
 from brokerctl.kernel.cgroup import Cgroup
+from brokerctl.kernel.proc import User
 from brokerctl.kernel.scope import Family
 from brokerctl.kernel.spawn import spawn
 from brokerctl.records import (
@@ -70,6 +71,7 @@ class Runs:
     """All runs of a broker. What happens to them is posted.
 
     `cookie` names the broker in its processes' environment; `adopts` says that this process is a subreaper.
+    They run as `user`, else as we do.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Runs:
         *,
         adopts: bool,
         rank: int = 0,
+        user: User | None = None,
     ) -> None:
         self._loop = loop
         # Brokers of one tree may share a cgroup, and their runs have the same names.
@@ -89,6 +92,7 @@ class Runs:
         self._cookie = cookie
         self._environment = environment
         self._adopts = adopts
+        self._user = user
         self._cgroup = cgroup.delegated()
         self._runs: dict[str, Run] = {}
         self._by_pid: dict[int, Run] = {}
@@ -96,14 +100,16 @@ class Runs:
         self._reap_again: Timer | None = None
         self._poll: Timer | None = None
         self._next_look_ns = 0
+        # Takes in what a dead process has said, before its end is told.
+        self.last_words: Callable[[], None] = _nothing
 
     # ---- orders
 
-    def start(self, name: str, command: Command) -> None:
-        """Start a run; SpawnFailed is posted where that fails."""
+    def start(self, name: str, command: Command, more: Mapping[str, str] | None = None) -> None:
+        """Start a run, with `more` in its environment; SpawnFailed is posted where that fails."""
         assert name not in self._runs, "a name is a run's for the rest of its life"
         try:
-            run = self._start(name, command)
+            run = self._start(name, command, more or {})
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in a word
             self._post(SpawnFailed(name, getattr(error, "errno", None) or errno.EINVAL))
             return
@@ -114,7 +120,7 @@ class Runs:
         for stream in run.streams:
             self._loop.watch(stream.fd, READ, partial(self._readable, run, stream))
 
-    def _start(self, name: str, command: Command) -> Run:
+    def _start(self, name: str, command: Command, more: Mapping[str, str]) -> Run:
         group = Cgroup.make(self._cgroup, self._prefix + name) if self._cgroup is not None else None
         terminal = own_terminal() if command.inherit else None
         pipes: list[tuple[int, int]] = []
@@ -123,7 +129,7 @@ class Runs:
                 pipes.append(os.pipe())
             child = spawn(
                 command.argv,
-                env=self._environment_of(name),
+                env={**self._environment_of(name), **more},
                 stdin=0 if command.inherit else None,
                 stdout=1 if command.inherit else pipes[0][1],
                 stderr=2 if command.inherit else pipes[1][1],
@@ -131,6 +137,7 @@ class Runs:
                 # A puppet takes its signals itself; none may come before it can.
                 blocked=signal.valid_signals() if command.puppet else (),
                 terminal=terminal,
+                user=self._user,
             )
         except BaseException:
             for reader, _ in pipes:
@@ -214,6 +221,16 @@ class Runs:
         """Whether a run can still tell something."""
         return name in self._runs
 
+    def run_of(self, pid: int) -> str | None:
+        """The run of which this is the main process, dead or alive, as long as it was not reaped."""
+        run = self._by_pid.get(pid)
+        return run.name if run is not None and self._runs.get(run.name) is run else None
+
+    def pid_of(self, name: str) -> int | None:
+        """The main process of a run, as long as it was not reaped."""
+        run = self._runs.get(name)
+        return None if run is None or run.family.pidfd is None else run.family.pid
+
     # ---- what happens
 
     def _readable(self, run: Run, stream: Stream, _events: int) -> None:
@@ -239,6 +256,7 @@ class Runs:
 
     def _main_gone(self, run: Run) -> None:
         """The main process is dead: its last words first, then how it ended."""
+        self.last_words()
         self._drain(run)
         main = run.family.pidfd
         if main is None:
@@ -363,6 +381,10 @@ class Runs:
             if pid is None:
                 break
             reap.collect(pid)
+
+
+def _nothing() -> None:
+    pass
 
 
 def own_terminal() -> int | None:

@@ -57,21 +57,23 @@ class LiveWorld:
         """
         stage = Stage(scenario)
         try:
-            with _Run(stage, scenario, sink if wants is None else _only(wants, sink), horizon_ns) as run:
+            with Run(stage, scenario, only(wants, sink), horizon_ns) as run:
                 return run.run()
         finally:
             stage.close()
 
 
-def _only(wants: frozenset[type], sink: Sink) -> Sink:
+def only(wants: frozenset[type] | None, sink: Sink) -> Sink:
+    """The sink, without the lines that it does not want."""
+
     def filtered(line: Line) -> None:
-        if type(line.what) in wants:
+        if wants is None or type(line.what) in wants:
             sink(line)
 
     return filtered
 
 
-class _Rank:
+class Rank:
     """The broker of one rank, from outside."""
 
     __slots__ = (
@@ -102,6 +104,7 @@ class _Rank:
         return self.status is None and self.code is None and not self.crashed
 
     def close_fifo(self) -> None:
+        """Nothing more is read of its trace."""
         if self.fifo >= 0:
             os.close(self.fifo)
             self.fifo = -1
@@ -127,8 +130,8 @@ class _Rank:
         return lines
 
 
-class _Run:
-    """One run of one scenario."""
+class Run:
+    """One run of one scenario. A world that builds on this one has more to look after besides (`_beside`)."""
 
     def __init__(self, stage: Stage, scenario: Resolved, sink: Sink, horizon_ns: int) -> None:
         self._stage = stage
@@ -144,8 +147,8 @@ class _Run:
         self._last_ns = 0
         self._stored: dict[str, str] = {}
         self._poll = select.poll()
-        self._fds: dict[int, _Rank] = {}
-        self._ranks: list[_Rank] = []
+        self._fds: dict[int, Rank] = {}
+        self._ranks: list[Rank] = []
 
     def __enter__(self) -> Self:
         return self
@@ -169,27 +172,36 @@ class _Run:
         """Start the brokers, and do what is due until they have ended or the time is up."""
         for rank in range(self._stage.size):
             self._start(rank)
-        while living := [rank for rank in self._ranks if not rank.over]:
+        while (living := [rank for rank in self._ranks if not rank.over]) or self._goes_on():
             self._do_due()
-            if not self._due and all(rank.frozen for rank in living):
+            if living and not self._due and all(rank.frozen for rank in living):
                 # Nothing can happen any more. Who is frozen when the leader has ended is a loss, no deadlock.
                 return self._outcome("stuck" if living[0].rank == 0 else "ended", self._last_ns)
             left_ns = self._next_ns() - time.monotonic_ns()
             if left_ns <= 0 and time.monotonic_ns() >= self._limit_ns():
                 return self._late()
             lines: list[Line] = []
-            for fd, _ in self._poll.poll(max(0, -(-left_ns // 1_000_000))):
+            ready = {fd for fd, _ in self._poll.poll(max(0, -(-left_ns // 1_000_000)))}
+            self._beside(ready)
+            for fd in ready:
                 if fd in self._fds:
                     lines += self._ready(self._fds[fd], fd)
-                elif not self._connections[fd].skip():
+                elif fd in self._connections and not self._connections[fd].skip():
                     self._poll.unregister(fd)
                     self._connections.pop(fd).close()
             for line in sorted(lines, key=lambda line: (line.t_ns, line.rank, line.n)):
                 self._line(line)
         return self._outcome("ended", self._last_ns)
 
+    def _goes_on(self) -> bool:
+        """Whether anything goes on besides the brokers."""
+        return False
+
+    def _beside(self, ready: set[int]) -> None:
+        """Look after what else these descriptors are of."""
+
     def _start(self, number: int) -> None:
-        rank = _Rank(number, os.open(self._stage.trace(number), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        rank = Rank(number, os.open(self._stage.trace(number), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         self._ranks.append(rank)
         env = launch.environment(os.environ, f"{self._cookie}:{number}", NOT_INHERITED)
         stderr = os.open(self._stage.stderr(number), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -205,7 +217,7 @@ class _Run:
 
     # ---- the traces
 
-    def _ready(self, rank: _Rank, fd: int) -> list[Line]:
+    def _ready(self, rank: Rank, fd: int) -> list[Line]:
         """What a descriptor of a rank tells; one that has told everything is not polled any more."""
         if fd == rank.pidfd:
             rank.status = pidfd.wait(fd)
@@ -237,9 +249,10 @@ class _Run:
         if isinstance(line.what, Store) and line.rank == 0:
             self._stored[line.what.key] = line.what.value
         self._sink(line)
-        early = self._ranks[line.rank].early
-        while early:
-            self._hit(self._ranks[line.rank], early.pop(0))
+        if line.rank >= 0:
+            early = self._ranks[line.rank].early
+            while early:
+                self._hit(self._ranks[line.rank], early.pop(0))
         for step in self._steps.copy():
             self._schedule(step, line.t_ns, step.trigger.see(line))
 
@@ -258,7 +271,7 @@ class _Run:
 
     def _do_due(self) -> None:
         while self._due and self._due[0][0] <= time.monotonic_ns():
-            if not any(rank.lives for rank in self._ranks):
+            if not any(rank.lives for rank in self._ranks) and not self._goes_on():
                 return
             self._do(heappop(self._due)[2].deed)
 
@@ -280,7 +293,7 @@ class _Run:
             case _:
                 raise KernelError(f"{self._scenario.name}: {deed!r} can't be done to real processes")
 
-    def _hit(self, rank: _Rank, kind: str) -> None:
+    def _hit(self, rank: Rank, kind: str) -> None:
         if not rank.lives:
             return  # a rank that is gone already has nothing left to break
         if rank.number < 2:
@@ -303,7 +316,7 @@ class _Run:
 
     # ---- ends
 
-    def _who(self, rank: _Rank) -> str:
+    def _who(self, rank: Rank) -> str:
         return "the broker" if self._stage.size == 1 else f"the broker of rank {rank.rank}"
 
     def _late(self) -> Outcome:
@@ -316,7 +329,7 @@ class _Run:
                 raise KernelError(f"{self._who(rank)} said exit code {rank.code}, but did not end")
         return self._outcome("horizon", self._deadline_ns)
 
-    def _check_end(self, rank: _Rank) -> None:
+    def _check_end(self, rank: Rank) -> None:
         """It ended as it said, or as it was made to."""
         assert rank.status is not None
         code = os.waitstatus_to_exitcode(rank.status)

@@ -133,7 +133,7 @@ def broken(played: Round, resolved: Resolved, lines: list) -> list[str]:
     return [f"{each.name}: {each.text}" for each in found if each.rank is None or played.holds_for(each.rank)]
 
 
-class _Watched(live._Run):
+class _Watched(live.Run):
     """Looks for what is left before it is ended."""
 
     left: list[str]
@@ -150,7 +150,7 @@ def play(seed: int) -> list[str]:
     """Play a round with real processes; what did not hold."""
     played, lines = Round(seed), []
     resolved = played.resolved()
-    live._Run, _Watched.left = _Watched, []
+    live.Run, _Watched.left = _Watched, []
     try:
         outcome = live.LiveWorld().run(resolved, lines.append, HORIZON_NS)
     except KernelError as error:

@@ -11,7 +11,7 @@ import pytest
 from brokerctl.durations import S
 from brokerctl.kernel import proc
 from brokerctl.model.puppet import Part, Reaction
-from brokerctl.worlds.live.stage import ACTOR
+from brokerctl.worlds.live.ways import ACTOR
 
 FOREVER = None
 IGNORES_HUP = {signal.SIGHUP: Reaction(ignore=True)}
