@@ -3,11 +3,12 @@ import os
 import signal
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from brokerctl.kernel import cgroup, proc
+from brokerctl.kernel import cgroup, proc, reap
 from brokerctl.kernel.cgroup import Cgroup
 from brokerctl.records import Command, Emptied, Exited, KillFailed, Output, OutputEnded, SpawnFailed
 from brokerctl.worlds.live.loop import Loop
@@ -82,11 +83,10 @@ class Stage:
                 os.kill(pid, SIGKILL)
         for pid in strangers():
             os.kill(pid, SIGKILL)
-        while True:
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                break
+            with suppress(ChildProcessError):  # ours only if it was adopted
+                os.waitpid(pid, 0)
+        while (pid := reap.peek()) is not None:
+            reap.collect(pid)
 
 
 @pytest.fixture
