@@ -4,14 +4,16 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 DEV_STAMP = $(VENV)/.installed-dev
+MUTANTS_STAMP = $(VENV)/.installed-mutants
 
-.PHONY: help demo test soak conformance check docs bench clean
+.PHONY: help demo test soak conformance mutants check docs bench clean
 
 help:
 	@echo "make demo    the point of it, in under a minute: a stuck stop, simulated and real"
 	@echo "make test    all tests"
 	@echo "make soak    200 random rounds of real trees under faults, and of signals to perilog helpers; SOAK_ROUNDS=N for others"
 	@echo "make conformance  every recorded run of a real Flux against its simulation, a row each"
+	@echo "make mutants  small changes of the model's core, each of which tests must notice; minutes; MUTANTS=stopper for a part"
 	@echo "make check   style, types, layers, generated files"
 	@echo "make docs    bring the generated files up to date"
 	@echo "make bench   speed and memory, against peers, into README.md; half an hour, minutes with BENCH=--quick"
@@ -33,6 +35,10 @@ $(STAMP): pyproject.toml | $(BIN)/python
 $(DEV_STAMP): pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(STAMP) $@
+
+$(MUTANTS_STAMP): pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --editable . --group dev --group mutants
+	@touch $(STAMP) $(DEV_STAMP) $@
 
 demo: $(STAMP)
 	@echo
@@ -70,6 +76,9 @@ soak: $(DEV_STAMP)
 
 conformance: $(DEV_STAMP)
 	@$(BIN)/python -m tests.conformance
+
+mutants: $(MUTANTS_STAMP)
+	@$(BIN)/python -m tests.mutation $(MUTANTS)
 
 check: $(DEV_STAMP)
 	@$(BIN)/ruff check .

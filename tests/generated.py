@@ -3,7 +3,8 @@
 A part stands between `<!-- generated: brokerctl COMMAND … -->` and `<!-- end -->`, as a fenced block whose language is
 kept, and so is a first line that shows the command (`$ brokerctl …`). `<!-- generated: attributes -->` is the table of
 a broker's attributes, `<!-- generated: moments -->` the grammar of moments, `<!-- generated: rules -->` those of
-`brokerctl lint`. `--check` writes nothing and exits 1 where a page is stale.
+`brokerctl lint`, `<!-- generated: facts -->` what systemd does and which tests hold it. `--check` writes nothing and
+exits 1 where a page is stale.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from brokerctl.lint import output
 from brokerctl.lint.rule import rules
 from brokerctl.scenario import moments
 from brokerctl.settings import Settings
+from tests import facts
 
 ROOT = Path(__file__).parent.parent
 NAMED = re.compile(
-    r"(?P<begin><!-- generated: (?P<name>attributes|moments|rules) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL
+    r"(?P<begin><!-- generated: (?P<name>attributes|moments|rules|facts) -->\n).*?(?P<end><!-- end -->\n)", re.DOTALL
 )
 PART = re.compile(
     r"(?P<begin><!-- generated: brokerctl (?P<command>[^>]*) -->\n```(?P<language>\w*)\n(?:\$ [^\n]*\n)?)"
@@ -78,7 +80,7 @@ def shown(field: str, settings: Settings) -> str:
 def renewed(text: str) -> str:
     """The text of a page with each generated part as it should be now."""
     text = PART.sub(lambda part: part["begin"] + printed(part["command"]) + part["end"], text)
-    named = {"attributes": attributes, "moments": grammar, "rules": lint_rules}
+    named = {"attributes": attributes, "moments": grammar, "rules": lint_rules, "facts": facts.table}
     return NAMED.sub(lambda part: part["begin"] + named[part["name"]]() + part["end"], text)
 
 

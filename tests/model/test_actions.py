@@ -5,8 +5,10 @@ import signal
 
 import pytest
 
+from brokerctl.durations import S
 from brokerctl.model import words
-from brokerctl.records import KillFailed, Output, OutputEnded, SpawnFailed
+from brokerctl.model.actions import ActionList
+from brokerctl.records import KillFailed, Log, Output, OutputEnded, SpawnFailed
 from tests.driver import HUP, KILL, TERM, Driver, action, settings
 
 THREE = (action("one"), action("two"), action("three"))
@@ -221,6 +223,72 @@ def test_an_actions_own_timeout_ends_it_alone():
     driver.exits("cleanup.1", 0)
     assert driver.started == ["slow", "next"]
     assert driver.code == 129
+
+
+def test_an_action_that_timed_out_is_told_with_its_limit():
+    driver = hardened(action("slow", timeout_ns=90 * S))
+    driver.signal()
+    driver.fire("action cleanup.0")
+    (line,) = [line for line in driver.of(Log) if "timed out" in line.text]
+    assert (line.component, line.level, line.text) == ("broker", 3, "cleanup.0: timed out after 90s")
+
+
+def test_what_an_abort_dropped_is_told_in_one_line_and_the_list_has_not_succeeded():
+    driver = hardened(action("slow"), action("one"), action("save", essential=True), action("two"))
+    driver.signal()
+    driver.fire("cleanup-timeout")
+    driver.exits("cleanup.0", 0, emptied=True)
+    driver.exits("cleanup.1", 0)
+    (line,) = [line for line in driver.of(Log) if "not run" in line.text]
+    assert (line.component, line.level, line.text) == ("broker", 3, "cleanup: not run: one; two")
+    assert driver.code == 1
+
+
+def test_an_essential_action_with_a_timeout_of_its_own_keeps_it_over_the_abort():
+    driver = hardened(action("save", essential=True, timeout_ns=50 * S))
+    driver.signal()
+    assert driver.timers["action cleanup.0"].after_ns == 50 * S
+    driver.fire("cleanup-timeout")
+    assert driver.timers["action cleanup.0"].after_ns == 50 * S
+    assert driver.due["action cleanup.0"] == 50 * S
+    driver.exits("cleanup.0", 0)
+    assert driver.code == 0, "nothing was cut off"
+
+
+def test_an_essential_action_without_one_gets_its_slice_from_the_moment_of_the_abort():
+    driver = hardened(action("save", essential=True))
+    driver.signal()
+    assert "action cleanup.0" not in driver.timers
+    driver.fire("cleanup-timeout")
+    assert driver.due["action cleanup.0"] == driver.now_ns + 10 * S
+
+
+def test_a_second_abort_gives_an_essential_action_no_second_slice():
+    driver = hardened(action("save", essential=True), action("dropped"))
+    driver.signal()
+    driver.fire("cleanup-timeout")
+    due_ns = driver.due["action cleanup.0"]
+    driver.signal(after_s=5)
+    assert driver.due["action cleanup.0"] == due_ns
+    driver.exits("cleanup.0", 0)
+    assert "cleanup: not run: dropped" in driver.logs, "what the first abort dropped"
+
+
+def test_a_list_describes_the_action_that_runs_and_else_itself():
+    driver = hardened(action("one"))
+    waiting = ActionList(driver.node.broker, "rc3", (action("x"), action("y")), started=print, done=print)
+    assert waiting.describe() == "rc3"
+    assert len(waiting) == 2
+    driver.signal()
+    driver.fire("cleanup-timeout")
+    assert "cleanup-timeout: cleanup.0 (one) is aborted" in driver.logs
+
+
+def test_an_action_is_put_before_all_others():
+    driver = hardened(action("one"))
+    waiting = ActionList(driver.node.broker, "rc3", (action("x"),), started=print, done=print)
+    waiting.push(action("first"))
+    assert [pending.command.text for pending in waiting._pending] == ["first", "x"]
 
 
 def test_a_kill_that_is_not_permitted_is_told():

@@ -9,7 +9,7 @@ from brokerctl.durations import S
 from brokerctl.model import bounds
 from brokerctl.model.lifecycle import State
 from brokerctl.model.tree import Tree, kary
-from brokerctl.settings import Rung
+from brokerctl.settings import Rung, Settings, StopSettings
 from brokerctl.trace import Topology
 from tests.driver import action, settings
 
@@ -119,6 +119,29 @@ def test_under_a_shutdown_timeout_each_level_has_its_share_and_rc3_fits_into_it(
     assert bounds.finalize_budget_ns(strict, shape, 6) == 3 * S, "never more than it has anyway"
 
 
+def test_finalize_of_a_follower_is_promised_within_its_share_of_a_shutdown_timeout():
+    made, shape = settings("hardened", rc3=RC3, shutdown_timeout_ns=300 * S), tree(7, 2)
+    expected = (100 - 10 - 12) + 12
+    for rank in (1, 6):
+        bound_ns = bounds.state_ns(State.FINALIZE, made, shape, rank, signalled=False)
+        assert bound_ns == expected * S + bounds.SLACK_NS
+    leader_ns = bounds.state_ns(State.FINALIZE, made, shape, 0, signalled=True)
+    assert leader_ns == (300 + 12) * S + bounds.SLACK_NS
+
+
+@given(st.integers(1, 10**12), st.integers(2, 30), st.integers(1, 4))
+def test_shares_of_a_shutdown_timeout_are_whole_nanoseconds(timeout_ns, size, fanout):
+    made, shape = settings("hardened", rc3=RC3, shutdown_timeout_ns=timeout_ns), tree(size, fanout)
+    for rank in range(size):
+        assert isinstance(bounds.shutdown_ns(made, shape, rank), int)
+        assert isinstance(bounds.finalize_budget_ns(made, shape, rank), int)
+
+
+def test_where_rc3_has_no_bound_no_level_above_it_has_one():
+    made, shape = settings("hardened", rc3=RC3, finalize_timeout_ns=None), tree(7, 2)
+    assert [bounds.shutdown_ns(made, shape, rank) for rank in (0, 1, 6)] == [None, None, 0]
+
+
 def test_without_slack_for_levels_a_followers_rc3_has_its_own_budget():
     made = msgspec.structs.replace(FLUX, rc3=RC3, shutdown_timeout_ns=300 * S, finalize_timeout_ns=7 * S)
     assert bounds.finalize_budget_ns(made, tree(7, 2), 6) == 7 * S
@@ -140,3 +163,57 @@ def test_the_end_of_rc2_counts_in_the_worst_case():
     without, with_rc2 = settings("hardened", cleanup=ONE), settings("hardened", cleanup=ONE, rc2=ONE)
     shape = tree(1, 2)
     assert bounds.worst_case(with_rc2, shape) - bounds.worst_case(without, shape) == 12 * S
+
+
+# ---- the wrapper's
+
+
+def test_the_wrapper_asks_in_vain_for_its_patience_and_one_question_more():
+    stop = StopSettings(ask_patience_ns=5 * S, ask_timeout_ns=2 * S)
+    assert bounds.stop_asking_ns(stop) == 7 * S + bounds.SLACK_NS
+
+
+def test_site_actions_have_their_timeout_a_ladder_the_slices_of_essential_ones_and_a_second_look_at_main():
+    stop = StopSettings(actions=(*ONE, action("vital", essential=True)), actions_timeout_ns=30 * S)
+    asking_ns = bounds.stop_asking_ns(stop)
+    assert bounds.stop_actions_ns(stop) == (30 + 12 + (10 + 12)) * S + asking_ns
+    assert bounds.stop_actions_ns(StopSettings(actions_timeout_ns=30 * S)) == 0, "none, and nothing to wait for"
+    endless = msgspec.structs.replace(stop, ladder=(Rung(1, None),))
+    assert bounds.stop_actions_ns(endless) is None
+
+
+def test_cleanup_of_main_lasts_as_long_as_main_says_else_as_configured_and_its_holders_a_ladder_more():
+    stop = StopSettings(cleanup_timeout_ns=20 * S, holders_after_ns=4 * S)
+    assert bounds.stop_cleanup_ns(stop, 45 * S) == (45 + 4 + 12) * S + bounds.SLACK_NS
+    assert bounds.stop_cleanup_ns(stop, None) == (20 + 4 + 12) * S + bounds.SLACK_NS
+    assert bounds.stop_cleanup_ns(StopSettings(), None) is None
+
+
+def test_a_rank_is_shed_so_long_before_shutdown_timeout_that_shedding_can_still_help():
+    stop = StopSettings(shed_after_ns=60 * S)
+    after = {limit_s: bounds.shed_after_ns(stop, limit_s * S) / S for limit_s in (1, 5, 10, 30, 66, 67, 300)}
+    assert after == {1: 0, 5: 4, 10: 9, 30: 27, 66: 59.4, 67: 60, 300: 60}
+    assert bounds.shed_after_ns(stop, None) == 60 * S
+    assert bounds.shed_after_ns(StopSettings(shed_after_ns=None), 300 * S) is None
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_shedding_comes_in_whole_nanoseconds_and_never_after_shutdown_timeout(after_ns, limit_ns):
+    shed_ns = bounds.shed_after_ns(StopSettings(shed_after_ns=after_ns), limit_ns)
+    assert isinstance(shed_ns, int)
+    assert 0 <= shed_ns <= max(0, limit_ns - S)
+
+
+def test_the_worst_case_of_a_wrapped_stop_is_the_sum_of_its_parts_and_finalize_is_none_of_them():
+    stop, main = StopSettings(actions=ONE), Settings()
+    parts = {
+        "asking": 5 + 2 + 1,
+        "actions": 10 + 12 + (5 + 2 + 1),
+        "cleanup": 45 + 5 + 12 + 1,
+        "shutdown": 300 + 1,
+        "goodbye and unload": 60 + 60 + 2,
+    }
+    worst_ns = bounds.stop_worst_case(stop, main, cleanup_timeout_ns=45 * S, shutdown_timeout_ns=300 * S)
+    assert worst_ns == sum(parts.values()) * S
+    assert bounds.stop_worst_case(stop, main, cleanup_timeout_ns=None, shutdown_timeout_ns=300 * S) is None
+    assert bounds.stop_worst_case(stop, main, cleanup_timeout_ns=45 * S, shutdown_timeout_ns=None) is None

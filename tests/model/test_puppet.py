@@ -211,3 +211,65 @@ def test_a_signal_to_the_process_alone_spares_its_children_and_they_may_ignore_o
     assert puppet.leaves() == 2
     puppet.signal_leaves(9)
     assert puppet.leaves() == 0
+
+
+def test_one_is_asking_from_its_question_to_the_answer_and_not_before():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",)), 0)
+    assert not puppet.is_asking()
+    puppet.advance(5)
+    assert puppet.is_asking()
+    puppet.answer(9, 0)
+    assert not puppet.is_asking()
+    puppet.advance(9)
+    assert not puppet.is_asking()
+
+
+def test_one_that_asks_nothing_is_never_asking():
+    puppet = Puppet(Part(runs_ns=None), 0)
+    puppet.advance(5)
+    assert not puppet.is_asking()
+
+
+def test_one_that_was_killed_while_it_asked_is_not_asking_any_more():
+    puppet = Puppet(Part(runs_ns=5, asks=("queue-idle",)), 0)
+    puppet.advance(5)
+    puppet.signal(6, KILL, "group")
+    assert not puppet.is_asking()
+    puppet.advance(6)
+    assert not puppet.is_asking()
+
+
+def test_what_is_said_on_two_signals_is_all_said():
+    said = {HUP: Reaction(ignore=True, notify=("STATUS=1",)), TERM: Reaction(ignore=True, notify=("STATUS=2", "X=3"))}
+    puppet = Puppet(Part(runs_ns=None, on=said), 0)
+    puppet.signal(1, HUP, "process")
+    puppet.signal(1, TERM, "process")
+    assert puppet.advance(1) == ["acted"]
+    assert [act.text for act in puppet.acts] == ["STATUS=1", "STATUS=2", "X=3"]
+
+
+def test_a_released_one_that_was_killed_has_no_children_left():
+    puppet = Puppet(Part(runs_ns=None, leaves=2, uninterruptible=True), 0)
+    puppet.signal(1, KILL, "all")
+    puppet.release(3)
+    assert puppet.leaves() == 0
+    assert puppet.due() == 3
+
+
+def test_a_signal_to_the_group_reaches_the_children_that_do_not_ignore_it():
+    for ignored, left in (((), 0), ((TERM,), 2)):
+        puppet = Puppet(Part(runs_ns=None, leaves=2, leaves_ignore=ignored), 0)
+        puppet.signal(1, TERM, "group")
+        assert puppet.leaves() == left
+
+
+def test_one_that_only_says_something_needs_nobody_to_hit():
+    puppet = Puppet(Part(runs_ns=None, says=(Say(3, "READY=1"),)), 0)
+    assert puppet.due() == 3
+    assert puppet.advance(3) == ["acted"]
+
+
+def test_one_that_only_hits_needs_nothing_to_say():
+    puppet = Puppet(Part(runs_ns=None, hits=(Hit(3, TERM),)), 0)
+    assert puppet.due() == 3
+    assert puppet.advance(3) == ["acted"]

@@ -1,4 +1,4 @@
-"""What a process of ExecStop= finds around it: main's remains, its own place, user, directories, output (SYSTEMD.md A)."""
+"""What a process of ExecStop= finds: main's remains, its own place, user, directories, output (SYSTEMD.md 19–25)."""
 
 import json
 import os
@@ -53,6 +53,7 @@ class Unit:
     def start(self, *lines, main="/bin/sleep 1000"):
         text = "\n".join(("[Service]", f"ExecStart={main}", "Type=exec", "TimeoutStopSec=20", *lines, ""))
         self.manager.unit("x.service", text)
+        self.manager.systemctl("daemon-reload")
         self.manager.systemctl("start", "x.service")
 
     def stop(self, **env):
@@ -105,11 +106,12 @@ def ids(words):
 def test_execstop_is_the_units_user_unless_its_line_or_the_unit_says_otherwise(unit):
     main = "/bin/sh -c 'echo main $$(id -u); exec sleep 1000'"
     hooks = [f"{name}={prefix}{ids(prefix + name)}" for name in ("ExecStop", "ExecStopPost") for prefix in ("", "+")]
-    unit.start("User=65534", f"ExecStartPre={ids('ExecStartPre')}", *hooks, main=main)
-    unit.stop()
-    unit.start("User=65534", "PermissionsStartOnly=true", f"ExecStartPre={ids('ExecStartPre')}", *hooks, main=main)
-    unit.stop()
-    said = [line for line in unit.manager.journal("x.service") if line.split()[-1] in {"0", "65534"}]
+    start_pre = f"ExecStartPre={ids('ExecStartPre')}"
+    for nth, more in enumerate(([], ["PermissionsStartOnly=true"]), 1):
+        unit.start("User=65534", start_pre, *hooks, *more, main=main)
+        wait_for(lambda nth=nth: unit.manager.journal("x.service").count("main 65534") == nth, "main")
+        unit.stop()
+    said = [line for line in unit.manager.journal("x.service") if line.endswith((" 0", " 65534"))]
     as_user, as_root = said[: len(said) // 2], said[len(said) // 2 :]
     assert as_user == [
         "ExecStartPre 65534", "main 65534", "ExecStop 65534", "+ExecStop 0", "ExecStopPost 65534", "+ExecStopPost 0",

@@ -1,4 +1,4 @@
-"""Messages to the service manager: whose count, and which are lost (SYSTEMD.md C)."""
+"""Messages to the service manager: whose count, and which are lost (SYSTEMD.md 49–54)."""
 
 import os
 import re

@@ -18,10 +18,13 @@ from brokerctl.worlds.systemd import private, world
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FACTS = [
-    path for path in sorted((FOLDER / "systemd").rglob("*.toml")) if "systemd" in scenario_format.load(path).file.worlds
+    path
+    for folder in ("systemd", "stop")
+    for path in sorted((FOLDER / folder).rglob("*.toml"))
+    if "systemd" in scenario_format.load(path).file.worlds
 ]
 # Each waits most of its time.
-AT_ONCE = 5
+AT_ONCE = 6
 
 HANGS = """\
 about = "ExecStop= hangs"
@@ -112,7 +115,7 @@ def failures(*options):
 
 
 @pytest.mark.usefixtures("supported")
-def test_every_fact_holds_in_a_real_systemd():
+def test_every_fact_and_every_short_stop_holds_in_a_real_systemd():
     late, _ = failures("-j", AT_ONCE, *FACTS)
     if late:  # several at once on a busy machine may be late; alone, each holds
         found, report = failures(*(path for path in FACTS if path.stem in late))
