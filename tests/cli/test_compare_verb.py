@@ -37,8 +37,9 @@ def two(tmp_path):
 
 
 @pytest.fixture
-def compare(capsys):
+def compare(capsys, monkeypatch):
     """Runs the verb: its code, and what it wrote to both streams."""
+    monkeypatch.setenv("COLUMNS", "120")
 
     def run(*words):
         code = cli.main(["compare", *map(str, words)])

@@ -99,7 +99,10 @@ def test_the_schema_is_json_and_needs_no_path(capsys):
     [
         ([], "no PATH; expected scenario files or directories"),
         (["."], ".: no scenario in this directory"),
-        (["good.toml", "--world", "moon"], "argument --world: unknown world 'moon'; expected one of sim, live, systemd, flux"),
+        (
+            ["good.toml", "--world", "moon"],
+            "argument --world: unknown world 'moon'; expected one of sim, live, systemd, flux",
+        ),
         (["good.toml", "-j", "0"], "argument -j: '0' is no number of jobs; expected 1 to 256"),
         (["good.toml", "-k", "nothing"], "-k nothing: no scenario has such a name"),
         (["good.toml", "-k", "( a"], "-k ( a: a parenthesis is open"),

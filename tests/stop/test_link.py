@@ -158,7 +158,7 @@ def test_a_stopped_helper_is_killed_as_one_that_hangs(asker):
 
 
 def test_a_helper_is_started_again_three_times_with_pauses_and_then_no_more(asker, monkeypatch):
-    monkeypatch.setattr(links, "BACK_OFF_NS", 10 * MS)
+    monkeypatch.setattr(links, "BACK_OFF_NS", 100 * MS)
     made = asker(dies)
     whys = []
     deadline = time.monotonic() + 10
