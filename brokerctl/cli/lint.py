@@ -11,12 +11,12 @@ import msgspec
 from brokerctl.cli.options import Parser
 from brokerctl.errors import EXIT_FOUND, EXIT_USAGE, ConfigError, UsageError
 from brokerctl.lint import chain, engine, fluxconfig, output, targets
-from brokerctl.lint.broker import option
 from brokerctl.lint.fluxconfig import FluxConfig
 from brokerctl.lint.rule import rules
 from brokerctl.lint.subject import Subject
 from brokerctl.stop import settings as stop_settings
 from brokerctl.unit import UnitError
+from brokerctl.unit.broker import option
 
 EPILOG = """\
 UNIT is a file, a directory of units, or a name that systemctl knows; drop-ins count. A comment in a unit takes a rule

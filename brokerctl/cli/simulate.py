@@ -77,8 +77,9 @@ def main(argv: list[str]) -> int:
 
 
 def _header(resolved: Resolved) -> trace.Header:
-    unit = None if resolved.unit is None else resolved.unit.settings
-    return trace.header(resolved.settings, resolved.topology, unit=unit)
+    if resolved.unit is None:
+        return trace.header(resolved.settings, resolved.topology)
+    return trace.header(resolved.settings, resolved.topology, unit=resolved.unit.settings, stop=resolved.unit.stop)
 
 
 class Progress:

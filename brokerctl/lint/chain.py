@@ -13,12 +13,12 @@ from typing import Literal
 import msgspec
 
 from brokerctl.durations import MINUTE, as_short
-from brokerctl.lint.broker import Broker
 from brokerctl.lint.fluxconfig import KILL_TIMEOUT_NS
-from brokerctl.lint.invocations import Invocation
 from brokerctl.lint.subject import Subject
 from brokerctl.model import bounds
 from brokerctl.model.lifecycle import State
+from brokerctl.unit.broker import Broker
+from brokerctl.unit.invocations import Invocation
 from brokerctl.unit.syntax import Place
 
 Verdict = Literal["fits", "open", "cut"]

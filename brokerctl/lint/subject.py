@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
 
-from brokerctl.lint import broker
 from brokerctl.lint.fluxconfig import FluxConfig
-from brokerctl.lint.invocations import Invocation, invocations
 from brokerctl.records.base import Command
 from brokerctl.records.units import UnitSettings
 from brokerctl.settings import Action, StopSettings
-from brokerctl.unit import Unit, keys, service
+from brokerctl.unit import Unit, broker, keys, service
 from brokerctl.unit.execline import ExecCommand
+from brokerctl.unit.invocations import Invocation, invocations
 from brokerctl.unit.specifiers import split_name
 from brokerctl.unit.syntax import Place
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from brokerctl import config, workertable
+from brokerctl import config, stoptable, workertable
 from brokerctl.errors import ConfigError, ScenarioError
 
 JOBS_MAX = 100_000
@@ -133,6 +133,12 @@ class WorkerEntry(workertable.WorkerKeys, frozen=True):
     """`[[worker]]`: a worker of the leader, acted out by a puppet; all else as in the file of `brokerctl run`."""
 
     puppet: str
+
+
+class StopTable(stoptable.StopKeys, frozen=True):
+    """`[stop]`: what the wrapper in `[unit]` is told, as by `stop.toml`; its site actions are acted out by puppets."""
+
+    actions: list[ActionEntry] = msgspec.field(default_factory=list)
 
 
 class JobEntry(Table, frozen=True):
@@ -334,6 +340,7 @@ class ScenarioFile(Table, frozen=True):
     instance: Instance = Instance()
     attrs: dict[str, str | int | float | bool] = {}
     unit: UnitTable | None = None
+    stop: StopTable | None = None
     puppet: dict[str, PuppetEntry] = {}
     rc1: list[ActionEntry] = []
     rc2: ActionEntry | None = None

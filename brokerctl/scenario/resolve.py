@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from brokerctl import config, durations, workertable
+from brokerctl import config, durations, stoptable, workertable
 from brokerctl.errors import ConfigError, ScenarioError
 from brokerctl.ids import idset
 from brokerctl.records import Asked, Command, Signal, Systemctl
@@ -19,7 +19,7 @@ from brokerctl.scenario import faults, jobs, moments, puppets, tree, unit, unit_
 from brokerctl.scenario.format import ActionEntry, Scenario, StepEntry
 from brokerctl.scenario.sets import rank_set
 from brokerctl.settings import ACTIONS_MAX, Action, Worker
-from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step, needs_of
+from brokerctl.worlds.contract import Capability, Deed, Deliver, Release, Resolved, Step, UnitSpec, needs_of
 from brokerctl.worlds.puppets import PuppetSpec
 
 # What a broker handles (FLUX.md 33); it does not notice the others, or dies of them.
@@ -81,7 +81,7 @@ def resolve(
         seed=file.seed,
         needs=_needs(size, specs, steps, has_jobs=bool(names)) | ({"unit"} if file.unit is not None else frozenset()),
         restored=scenario.restored,
-        unit=None if file.unit is None else unit.spec(file.unit, scenario.path, specs),
+        unit=None if file.unit is None else _unit(scenario, specs, where),
     )
 
 
@@ -164,11 +164,36 @@ def _numbered(steps: list[Step]) -> list[Step]:
     return found
 
 
+def _unit(scenario: Scenario, specs: dict[str, PuppetSpec], where: str) -> UnitSpec:
+    """The unit, and what its wrapper is told."""
+    file = scenario.file
+    assert file.unit is not None
+    made = unit.spec(file.unit, scenario.path, specs)
+    if file.stop is None:
+        return made
+    if not any(unit.WRAPPER in line.command.text for line in made.settings.exec_stop):
+        raise ScenarioError(f"{where}: stop: no wrapper reads it; expected {unit.WRAPPER!r} in unit.exec-stop")
+    actions = []
+    for index, entry in enumerate(file.stop.actions):
+        at = f"{where}: stop.actions[{index}]"
+        if entry.ranks:
+            raise ScenarioError(f"{at}.ranks: a site action runs beside the leader; expected no ranks")
+        if entry.puppet in specs and specs[entry.puppet].asks:
+            raise ScenarioError(f"{at}.puppet: {entry.puppet} asks its broker; a site action has none")
+        actions.append(_action(entry, specs, file.instance.size, at))
+    try:
+        return msgspec.structs.replace(made, stop=stoptable.settings(file.stop, tuple(actions), f"{where}: stop."))
+    except ConfigError as error:
+        raise ScenarioError(str(error)) from None
+
+
 def _no_unit(scenario: Scenario) -> None:
     """ScenarioError where a step is of a unit that is not there."""
     file, where = scenario.file, scenario.path
     if file.unit is not None:
         return
+    if file.stop is not None:
+        raise ScenarioError(f"{where}: stop: there is no unit; expected [unit] in the file")
     for index, entry in enumerate(file.step):
         if unit_steps.is_about_unit(entry.do.split()) or entry.at.split()[:1] == ["unit"]:
             raise ScenarioError(f"{where}: step[{index}]: there is no unit; expected [unit] in the file")

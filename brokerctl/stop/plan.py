@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brokerctl import durations
 from brokerctl.durations import S, as_short
-from brokerctl.errors import UsageError
+from brokerctl.errors import BrokerctlError, UsageError
 from brokerctl.model import bounds
 from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.model.words import signal_name
@@ -18,6 +19,7 @@ from brokerctl.records.stops import Limits, Look
 from brokerctl.settings import Settings, StopSettings
 from brokerctl.stop import target
 from brokerctl.stop.link import Link
+from brokerctl.unit import broker, merge
 from brokerctl.worlds.live.loop import Loop
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from brokerctl.stop.settings import Configuration
     from brokerctl.stop.target import Aim
 
-_SHOW = ("MainPID", "TimeoutStopUSec", "NotifyAccess", "SuccessExitStatus", "KillMode")
+_SHOW = (
+    "MainPID", "TimeoutStopUSec", "NotifyAccess", "SuccessExitStatus", "KillMode", "FragmentPath", "DropInPaths",
+)  # fmt: skip
 _SHOW_TIMEOUT_S = 5.0
 _OURS = (1, 3, 70, 75)
 _WIDTH = 74
@@ -37,7 +41,8 @@ def describe(configured: Configuration, unit: str, timeout_stop: str | None, pid
     shown = _shown(unit)
     pid = pid or int(shown.get("MainPID", "0") or 0) or None
     taken = target.take(pid, configured.flux, configured.kind) if pid is not None else None
-    lines, look = [], None
+    lines: list[str] = []
+    look: Look | None = None
     if taken is None:
         lines.append(f"{unit}: no main process: a stop would only tell how the service has ended")
     else:
@@ -47,13 +52,18 @@ def describe(configured: Configuration, unit: str, timeout_stop: str | None, pid
         lines.append(f"{unit}: main is {aim.name} (pid {aim.pid}), {_kind(aim)}{_now(aim, look)}")
         if aim.kind == "other":
             return lines + _other_steps(configured.settings) + _against(None, _timeout_ns(timeout_stop, shown))
-    limits = look.limits if look is not None and look.limits is not None else Limits()
+    limits = look.limits if look is not None else None
+    if limits is None:
+        limits, told = _configured(unit, shown)
+        lines.append(told)
     lines += _steps(configured.settings, limits, look)
+    known = limits if limits is not None else Limits(0, 0)
     total_ns = bounds.stop_worst_case(
-        configured.settings, Settings(), cleanup_timeout_ns=limits.cleanup_timeout_ns,
-        shutdown_timeout_ns=limits.shutdown_timeout_ns,
+        configured.settings, Settings(), cleanup_timeout_ns=known.cleanup_timeout_ns,
+        shutdown_timeout_ns=known.shutdown_timeout_ns,
     )  # fmt: skip
-    return lines + _against(total_ns, _timeout_ns(timeout_stop, shown)) + _warnings(shown)
+    against = _against if limits is not None else _without_limits
+    return lines + against(total_ns, _timeout_ns(timeout_stop, shown)) + _warnings(shown)
 
 
 # ---- main
@@ -70,6 +80,26 @@ def _shown(unit: str) -> Mapping[str, str]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+def _configured(unit: str, shown: Mapping[str, str]) -> tuple[Limits | None, str]:
+    """Main's limits as its unit's ExecStart= sets them, None where that can't be told; and a line about it."""
+    paths = [Path(path) for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()) if path]
+    if not paths:
+        return None, f"main's limits are not known: systemd knows no file of {unit}"
+    try:
+        found = broker.find(merge.from_files(unit, paths).commands("ExecStart"))
+    except BrokerctlError as error:
+        return None, f"main's limits are not known: {error}"
+    if found is None:
+        return None, "main's limits are not known: its ExecStart= runs no broker"
+    limits = Limits(found.settings.cleanup_timeout_ns, found.settings.shutdown_timeout_ns)
+    words = [f"{name} {_shown_limit(getattr(limits, f'{name}_timeout_ns'))}" for name in ("cleanup", "shutdown")]
+    return limits, f"main's limits, as its ExecStart= has them: {', '.join(words)}"
+
+
+def _shown_limit(limit_ns: int | None) -> str:
+    return "none" if limit_ns is None else as_short(limit_ns)
 
 
 def _looked(aim: Aim) -> Look | None:
@@ -111,13 +141,24 @@ def _now(aim: Aim, look: Look | None) -> str:
 # ---- the steps
 
 
-def _steps(stop: StopSettings, limits: Limits, look: Look | None) -> list[str]:
+def _steps(stop: StopSettings, limits: Limits | None, look: Look | None) -> list[str]:
     state = look.state if look is not None else ""
     steps: list[tuple[str, int | None]] = [("ask main for its state", bounds.stop_asking_ns(stop))]
     if state in set(map(str, STOPPING)):
         steps.append((f"join: main is in {state}, a stop is under way; no action is run, nothing is sent", 0))
     else:
         steps += _before(stop, look)
+    lines = [_step(text, limit_ns) for text, limit_ns in steps]
+    lines += _limited(stop, limits) if limits is not None else ["  cleanup and shutdown: by limits of main's own"]
+    patience = as_short(stop.finalize_patience_ns)
+    lines.append(f"  finalize: extended while it makes progress, until {patience} without any; nothing is sent")
+    lines.append(_step("goodbye and unload", bounds.stop_rest_ns(Settings())))
+    return lines
+
+
+def _limited(stop: StopSettings, limits: Limits) -> list[str]:
+    """The states of main's that its own limits are for."""
+    steps: list[tuple[str, int | None]] = []
     cleanup_ns = bounds.stop_cleanup_ns(stop, limits.cleanup_timeout_ns)
     timeout_ns = stop.cleanup_timeout_ns if limits.cleanup_timeout_ns is None else limits.cleanup_timeout_ns
     if timeout_ns is None:
@@ -130,11 +171,7 @@ def _steps(stop: StopSettings, limits: Limits, look: Look | None) -> list[str]:
     shed_ns = bounds.shed_after_ns(stop, limits.shutdown_timeout_ns)
     shed = "ranks that hold it are not shed" if shed_ns is None else f"who holds it is shed after {as_short(shed_ns)}"
     steps.append((f"shutdown: {shed}", bounds.stop_shutdown_ns(limits.shutdown_timeout_ns)))
-    lines = [_step(text, limit_ns) for text, limit_ns in steps]
-    patience = as_short(stop.finalize_patience_ns)
-    lines.append(f"  finalize: extended while it makes progress, until {patience} without any; nothing is sent")
-    lines.append(_step("goodbye and unload", bounds.stop_rest_ns(Settings())))
-    return lines
+    return [_step(text, limit_ns) for text, limit_ns in steps]
 
 
 def _other_steps(stop: StopSettings) -> list[str]:
@@ -206,6 +243,18 @@ def _against(worst_ns: int | None, timeout: tuple[int | None, bool]) -> list[str
         lines.append(f"TimeoutStopSec={as_short(timeout_ns)}: covers it; {left} are left for finalize to be seen")
     else:
         lines.append(f"TimeoutStopSec={as_short(timeout_ns)}: TOO SHORT, expected more than {as_short(worst_ns)}")
+    return lines
+
+
+def _without_limits(rest_ns: int | None, timeout: tuple[int | None, bool]) -> list[str]:
+    """Where main's limits are not known, so that nobody can say whether the unit's time covers them."""
+    if rest_ns is None:
+        return _against(None, timeout)
+    lines = [f"all of it but main's cleanup, shutdown, and what saves state takes at most {as_short(rest_ns)}"]
+    timeout_ns, known = timeout
+    if known and timeout_ns is not None:
+        left = f"{as_short(timeout_ns - rest_ns)} are left" if timeout_ns > rest_ns else "TOO SHORT, nothing is left"
+        lines.append(f"TimeoutStopSec={as_short(timeout_ns)}: {left} for main's cleanup-timeout and shutdown-timeout")
     return lines
 
 

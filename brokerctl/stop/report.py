@@ -127,6 +127,7 @@ class After(msgspec.Struct, frozen=True):
     housekeeping: list[Housekeeping] = []
     unit: str = ""
     leader: bool = True
+    flux: bool = True
 
 
 def after(found: After) -> tuple[list[str], Literal["", "cleanup", "rc3"]]:
@@ -135,7 +136,7 @@ def after(found: After) -> tuple[list[str], Literal["", "cleanup", "rc3"]]:
     story = found.story
     lines = [_phases(found)]
     lines += culprits(story)
-    lines += [f"{ERROR}ended by this stop, as it held the cleanup: {text}" for text in found.facts.ended]
+    lines += [f"{ERROR}signalled by this stop, as it held the cleanup: {text}" for text in found.facts.ended]
     if story.shutdown_timeout:
         lines.append(f"{ERROR}shutdown-timeout: the leader went on without ranks that had not said goodbye")
     if found.leader:
@@ -221,7 +222,11 @@ def _next(found: After, failed: str) -> list[str]:
     """What to type."""
     unit = found.unit or "flux.service"
     lines = []
-    if failed == "rc3" and found.leader:
+    if not found.flux:
+        if failed:
+            undone = f"see to what its {failed} has left undone: what failed, or was not run, is named above"
+            lines.append(f"{undone}; then `systemctl start {unit}`")
+    elif failed == "rc3" and found.leader:
         lines.append(
             f"keep a copy of its state directory before `systemctl start {unit}`, and run `brokerctl check` after it"
         )
@@ -229,7 +234,9 @@ def _next(found: After, failed: str) -> list[str]:
         lines.append(
             f"`systemctl status {unit}` on the nodes that were shed (ranks {found.facts.shed}), before the next start"
         )
-    if failed == "cleanup" or any(not one.what.startswith("housekeeping") for one in found.story.unreachable):
+    if (found.flux and failed == "cleanup") or any(
+        not one.what.startswith("housekeeping") for one in found.story.unreachable
+    ):
         lines.append(f"after `systemctl start {unit}`: `brokerctl check` names jobs that need a repair")
     if found.perilog_units:
         lines.append(f"`systemctl status {found.perilog_units[0]}`")

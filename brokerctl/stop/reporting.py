@@ -73,6 +73,7 @@ class Reporter:
                 housekeeping=self._housekeeping,
                 unit=unit,
                 leader=broker.rank == 0,
+                flux=isinstance(broker, FluxBroker),
             )
         )
 

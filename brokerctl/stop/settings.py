@@ -16,33 +16,23 @@ from pathlib import PurePath
 
 import msgspec
 
-from brokerctl import config
-from brokerctl.durations import parse
+from brokerctl import config, stoptable
 from brokerctl.errors import ConfigError
 from brokerctl.records.stops import Kind
-from brokerctl.settings import ACTIONS_MAX, StopSettings
+from brokerctl.settings import StopSettings
 
 DEFAULT = "/etc/brokerctl/stop.toml"
 _SHELL = "/bin/sh"
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-class StopFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """The file's keys; durations as RFC 23 has them."""
+class StopFile(stoptable.StopKeys, frozen=True):
+    """The file's keys."""
 
-    actions: list[config.ActionEntry] = []
-    actions_timeout: str | None = None
-    cleanup_timeout: str | None = None
-    holders_after: str | None = None
-    shed_after: str | None = None
-    shed_in_cleanup_after: str | None = None
-    finalize_patience: str | None = None
-    stall_warn: str | None = None
-    timeout_stop: str | None = None
-    kill_ladder: str | None = None
+    actions: list[config.ActionEntry] = msgspec.field(default_factory=list)
     kind: Kind | None = None
     flux: str = ""
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -58,45 +48,15 @@ def load(path: str) -> Configuration:
     """Read and check the file; ConfigError in one line otherwise."""
     with _opened(path) as fd:
         file = config.validate(config.parse_toml(_read(fd, path), path), StopFile, path)
-    if len(file.actions) > ACTIONS_MAX:
-        raise ConfigError(f"{path}: actions: {len(file.actions)} actions; expected at most {ACTIONS_MAX}")
     if file.flux and not PurePath(file.flux).is_absolute():
         raise ConfigError(f"{path}: flux: {file.flux!r} is no absolute path")
     for index, entry in enumerate(file.actions):
         if entry.ranks:
             raise ConfigError(f"{path}: actions[{index}].ranks: a site action runs here; expected no ranks")
-    fields: dict[str, object] = {
-        "actions": tuple(
-            config.action(entry, _SHELL, f"{path}: actions[{index}]") for index, entry in enumerate(file.actions)
-        )
-    }
-    for name in ("actions_timeout", "holders_after", "finalize_patience", "stall_warn"):
-        _limit(fields, file, name, path, none=False)
-    for name in ("cleanup_timeout", "shed_after", "shed_in_cleanup_after", "timeout_stop"):
-        _limit(fields, file, name, path, none=True)
-    if file.kill_ladder is not None:
-        try:
-            fields["ladder"] = config.parse_ladder(file.kill_ladder)
-        except ValueError as error:
-            raise ConfigError(f"{path}: kill-ladder: {error}") from None
-    settings = msgspec.structs.replace(StopSettings(), **fields)
-    return Configuration(settings, file.kind, file.flux, file.environment)
-
-
-def _limit(fields: dict[str, object], file: StopFile, name: str, path: str, *, none: bool) -> None:
-    text: str | None = getattr(file, name)
-    if text is None:
-        return
-    key = name.replace("_", "-")
-    try:
-        value_ns = parse(text)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {key}: {error}") from None
-    if value_ns is None and not none:
-        raise ConfigError(f"{path}: {key}: 'none' is not possible here; expected a duration")
-    if value_ns == 0:
-        raise ConfigError(f"{path}: {key}: 0 is no time; expected more")
-    fields[f"{name}_ns"] = value_ns
+    actions = tuple(
+        config.action(entry, _SHELL, f"{path}: actions[{index}]") for index, entry in enumerate(file.actions)
+    )
+    return Configuration(stoptable.settings(file, actions, f"{path}: "), file.kind, file.flux, file.environment)
 
 
 # ---- opening what only root could have written

@@ -68,7 +68,7 @@ def verdict(end: Ending, entries: Sequence[Entry]) -> Verdict:
     """The one line."""
     told = story(entries)
     if end.result == "success":
-        found = _success(end, told)
+        found = _success(end, told, starting=_never_ready(entries))
     elif end.result == "exit-code":
         found = Verdict(ERR, f"failed: {_exit_code(end, told, _hook(entries))}")
     elif end.result in {"signal", "core-dump"}:
@@ -82,9 +82,12 @@ def verdict(end: Ending, entries: Sequence[Entry]) -> Verdict:
 # ---- a success for systemd
 
 
-def _success(end: Ending, told: Story) -> Verdict:
+def _success(end: Ending, told: Story, *, starting: bool) -> Verdict:
     if not end.code:
         return Verdict(INFO, "ended before its main process was started")
+    if starting and not told.early:
+        # There is no ExecStop then, and SIGTERM at once (SYSTEMD.md 61); what ends by itself is no success (58).
+        return Verdict(INFO, f"stopped as asked before it was ready: main {_outcome(end)}")
     if end.code != "exited":
         # TERM, HUP, INT and PIPE count as clean deaths (SYSTEMD.md 13): so ends what has no lifecycle.
         return Verdict(INFO, f"stopped: main was {_death(end)}")
@@ -93,6 +96,14 @@ def _success(end: Ending, told: Story) -> Verdict:
     if failed and end.status != "0":
         return Verdict(ERR, f"{how}, but exit {end.status} hides that {failed}", hidden=True)
     return Verdict(INFO, f"{how}: exit {end.status}")
+
+
+def _never_ready(entries: Sequence[Entry]) -> bool:
+    """The manager's start job has begun, and was not done when the stop came."""
+    said = [one.text for one in entries if one.who == "systemd"]
+    return any(text.startswith("Starting ") for text in said) and not any(
+        text.startswith(("Started ", "Finished ")) for text in said
+    )
 
 
 def hidden_failure(told: Story) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from brokerctl.records import AnyEvent, Asked, Line, Systemctl, UnitSettings
-from brokerctl.settings import Settings
+from brokerctl.settings import Settings, StopSettings
 from brokerctl.trace import Topology
 from brokerctl.worlds.puppets import PuppetSpec
 
@@ -115,12 +115,13 @@ class UnitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A service unit that a scenario runs in; it is started (`systemctl start`) when the run begins.
 
     `main` is the leader's broker, or a puppet (of `settings.exec_start`). `text` is the unit's files without `Exec…=`
-    lines, for a real service manager.
+    lines, for a real service manager. `stop` is what the wrapper in front of its stop is told.
     """
 
     settings: UnitSettings
     main: Literal["broker", "puppet"]
     text: str = ""
+    stop: StopSettings = StopSettings()
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):

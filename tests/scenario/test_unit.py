@@ -9,11 +9,14 @@ from brokerctl.report import text
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario import moments, runner
 from brokerctl.scenario.resolve import resolve
+from brokerctl.settings import StopSettings
 from brokerctl.worlds.contract import Deliver, SignalProcess
 
 HEAD = 'about = "x"\nworlds = ["sim"]\n'
 UNIT_TABLE = '[unit]\nmain = "main"\n'
 MAIN = '[puppet.main]\nruns = "forever"\n'
+WRAPPED = UNIT_TABLE + 'exec-stop = ["brokerctl stop"]\n'
+ASKS = '[puppet.ask]\nasks = "main-gone"\n'
 STOP = '[[step]]\nat = "0.5s"\ndo = "systemctl stop"\n'
 
 
@@ -78,6 +81,21 @@ def test_a_unit_is_read_from_a_file_with_its_drop_ins_and_the_scenario_has_the_l
     assert unit.main == "broker"
 
 
+def test_what_the_wrapper_is_told_is_as_in_its_own_file_with_puppets_for_its_actions(tmp_path):
+    body = """[stop]
+actions-timeout = "3s"
+shed-after = "none"
+[[stop.actions]]
+puppet = "main"
+timeout = "2s"
+essential = true
+"""
+    stop = resolve(load(tmp_path, WRAPPED + body + MAIN)).unit.stop
+    assert (stop.actions_timeout_ns, stop.shed_after_ns) == (3 * S, None)
+    assert [(one.command.puppet, one.timeout_ns, one.essential) for one in stop.actions] == [("main", 2 * S, True)]
+    assert resolve(load(tmp_path, WRAPPED + MAIN)).unit.stop == StopSettings()
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -98,6 +116,16 @@ def test_a_unit_is_read_from_a_file_with_its_drop_ins_and_the_scenario_has_the_l
         (UNIT_TABLE + 'exec-stop = ["ask"]\n[puppet.ask]\nasks = "queue-idle"\n', "ask asks for queue-idle; expected"),
         ('[unit]\nfile = "no.service"\n', "unit.file: "),
         ('[unit]\ndrop-ins = ["a.conf"]\n', "unit.drop-ins: need a file; expected file = 'NAME.service'"),
+        ('[stop]\nshed-after = "2s"\n', "stop: there is no unit; expected [unit] in the file"),
+        (UNIT_TABLE + "[stop]\n", "stop: no wrapper reads it; expected 'brokerctl stop' in unit.exec-stop"),
+        (WRAPPED + '[stop]\nkind = "flux"\n', "u.toml: stop: object contains unknown field 'kind'"),
+        (WRAPPED + '[stop]\nactions-timeout = "none"\n', "stop.actions-timeout: 'none' is not possible here"),
+        (WRAPPED + '[stop]\nshed-after = "soon"\n', "stop.shed-after: "),
+        (WRAPPED + '[stop]\nkill-ladder = "HUP"\n', "stop.kill-ladder: 'HUP' is no rung"),
+        (WRAPPED + '[[stop.actions]]\npuppet = "no"\n', "stop.actions[0].puppet: unknown puppet 'no'"),
+        (WRAPPED + '[[stop.actions]]\npuppet = "main"\nranks = "0"\n', "stop.actions[0].ranks: a site action runs"),
+        (WRAPPED + '[[stop.actions]]\npuppet = "main"\ntimeout = "x"\n', "stop.actions[0].timeout: "),
+        (WRAPPED + '[[stop.actions]]\npuppet = "ask"\n' + ASKS, "stop.actions[0].puppet: ask asks its broker"),
         (STOP, "step[0]: there is no unit; expected [unit] in the file"),
         ('[expect.unit]\nactive = "failed"\n', "expect.unit: there is no unit; expected [unit] in the file"),
         (UNIT_TABLE + '[expect.unit]\nactive = "dead"\n', "invalid enum value 'dead'"),

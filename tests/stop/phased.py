@@ -29,9 +29,9 @@ signal.signal(signal.SIGTERM, heard)
 tell("run")
 while not terms:
     time.sleep(0.01)
-for state in ("cleanup", "shutdown", "finalize"):
+for state, lasts_s in (("cleanup", 1.5), ("shutdown", 0.5), ("finalize", 0.5)):  # a wrapper may begin in the first
     tell(state)
-    ends = time.monotonic() + 0.5
+    ends = time.monotonic() + lasts_s
     while time.monotonic() < ends:
         time.sleep(0.01)
         if state == "finalize" and terms > 1:

@@ -65,6 +65,7 @@ def wait_for(there, within_s: float = 10) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.fact(56)
 def test_p1_run_by_systemd_after_main_has_ended_it_exits_with_0_at_once(unit):
     made = unit(main="/bin/sleep 0.3")
     made.manager.systemctl("start", made.name)
@@ -72,6 +73,19 @@ def test_p1_run_by_systemd_after_main_has_ended_it_exits_with_0_at_once(unit):
     wait_for(lambda: made.ends()[0] == "inactive")
     assert time.monotonic() - began < 3
     assert made.ends()[1] == "success"
+
+
+@pytest.mark.fact(61)
+def test_p1_stopped_while_it_starts_there_is_no_execstop_and_the_line_after_it_says_so(unit):
+    made = unit(lines=f"Type=notify\nTimeoutStartSec=60\nExecStopPost={PYTHON} -m brokerctl stop --post")
+    made.manager.systemctl("start", "--no-block", made.name)
+    wait_for(made.heard.with_name("heard.pid").exists)
+    assert made.ends()[0] == "activating"
+    made.stop()
+    assert made.signals() == ["TERM"]
+    journal = "\n".join(made.manager.journal(made.name))
+    assert "SIGTERM to " not in journal  # of the wrapper
+    assert "before it was ready" in journal
 
 
 def test_p2_without_mainpid_nothing_is_looked_for_and_nothing_signalled():
@@ -91,6 +105,7 @@ def test_p2_main_is_waited_for_by_its_pidfd_and_its_end_noticed_at_once(unit):
     assert made.ends()[:2] == ("inactive", "success")
 
 
+@pytest.mark.fact(12, 14)
 @pytest.mark.parametrize(
     ("code", "result"), [(0, "success"), (42, "success"), (1, "exit-code"), (129, "exit-code"), (143, "exit-code")]
 )
@@ -104,6 +119,7 @@ def test_p3_mains_own_code_decides_and_is_not_forwarded(unit, code, result):
     assert not [line for line in journal if "Control process exited" in line]
 
 
+@pytest.mark.fact(26, 30)
 def test_p4_told_to_end_at_the_end_of_the_time_it_exits_with_75_and_the_next_line_is_not_run(unit, tmp_path):
     marker = tmp_path / "second-line"
     made = unit(after="2.5", lines=f"ExecStop=/bin/touch {marker}\nTimeoutStopSec=2").start()
@@ -128,6 +144,45 @@ def test_p8_without_a_notify_socket_a_stop_is_as_any_other(unit):
     assert made.ends()[:2] == ("inactive", "success")
 
 
+FLUX = """\
+#!/bin/sh
+case "$1" in
+uptime) echo ' 21:20:58 run 1.7s,  owner root,  depth 0,  size 1' ;;
+lsattr) echo 'rank 0'; echo 'size 1' ;;
+*) exit 1 ;;
+esac
+"""
+SYSTEMCTL = """\
+#!/bin/sh
+echo "$*" >> {told}
+exec {real} "$@"
+"""
+
+
+def test_p9_a_stop_asks_systemd_and_has_it_do_nothing(unit, tmp_path):
+    real, told = tmp_path / "systemctl", tmp_path / "told"
+    shutil.copy("/usr/bin/systemctl", real)
+    scripts = {"flux": FLUX, "recorder": SYSTEMCTL.format(told=told, real=real)}
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "stop.toml").write_text(f'kind = "flux"\nflux = "{tmp_path}/flux"\n')
+    (tmp_path / "stop.toml").chmod(0o644)
+    made = unit(
+        after="3",
+        stop=f"{STOP} --config {tmp_path}/stop.toml",
+        lines=f"BindReadOnlyPaths={tmp_path}/recorder:/usr/bin/systemctl\nNotifyAccess=exec\n"
+        f"ExecStopPost={PYTHON} -m brokerctl stop --post",
+    )
+    made.start()
+    made.stop()
+    assert made.ends()[:2] == ("inactive", "success"), made.manager.journal(made.name)
+    assert made.signals() == ["TERM"]
+    verbs = [line.split()[0] for line in told.read_text().splitlines()]
+    assert verbs.count("show") >= 3
+    assert set(verbs) <= {"show", "list-units"}
+
+
 def test_p9_nothing_of_the_wrapper_calls_systemctl_to_stop_or_start_anything():
     folder = Path(target.__file__).parent
     for path in folder.glob("*.py"):
@@ -136,6 +191,7 @@ def test_p9_nothing_of_the_wrapper_calls_systemctl_to_stop_or_start_anything():
             assert not any(f'"systemctl", "{verb}"' in text for verb in ("stop", "start", "restart", "kill")), path
 
 
+@pytest.mark.fact(23)
 @pytest.mark.parametrize("delegate", ["", "Delegate=yes"])
 def test_p10_site_actions_run_as_mains_user_though_the_wrapper_is_root(unit, tmp_path, delegate):
     # The interpreter need not be nobody's to run: main and the action are the system's own programs.
@@ -166,6 +222,7 @@ def test_p11_the_wrapper_leaves_no_process_behind(unit):
     assert not [line for line in made.manager.journal(made.name) if "remains running" in line]
 
 
+@pytest.mark.fact(66)
 def test_p12_a_start_during_the_stop_lets_it_come_to_its_end(unit):
     made = unit(after="2").start()
     made.manager.systemctl("stop", "--no-block", made.name)

@@ -76,6 +76,66 @@ def test_without_a_limit_of_main_there_is_no_bound(describe):
     assert "has no bound" in text
 
 
+BROKER = """[Service]
+ExecStart=/bin/bash -c '\\
+  XDG_RUNTIME_DIR=/run/user/$UID exec /usr/bin/flux broker --config-path=/etc/flux/system/conf.d \\
+  -Sbroker.cleanup-timeout=45 -Sbroker.shutdown-timeout=5m'
+"""
+
+
+@pytest.fixture
+def at_rest(monkeypatch, tmp_path):
+    """The plan for a unit that does not run: these are its file, and a drop-in."""
+
+    def make(text, drop_in="", timeout=None, **shown):
+        files = {"FragmentPath": text, "DropInPaths": drop_in}
+        for name, body in files.items():
+            (tmp_path / name).write_text(body)
+        paths = {name: str(tmp_path / name) for name, body in files.items() if body}
+        monkeypatch.setattr(plan, "_shown", lambda _unit: {**UNIT, **paths, **shown})
+        return "\n".join(plan.describe(Configuration(), "flux.service", timeout))
+
+    return make
+
+
+def test_the_limits_of_a_broker_that_does_not_run_are_those_of_its_unit(at_rest, describe):
+    text = at_rest(BROKER)
+    assert "flux.service: no main process" in text
+    assert "as its ExecStart= has them: cleanup 45s, shutdown 5m" in text
+    assert "TimeoutStopSec=10m: covers it" in text
+    steps = describe().splitlines()[1:]
+    assert text.splitlines()[2:] == steps, "the plan is that of the running one"
+
+
+def test_a_drop_in_of_the_unit_has_the_last_word(at_rest):
+    text = at_rest(BROKER, "[Service]\nExecStart=\nExecStart=/usr/bin/flux broker -Sbroker.cleanup-timeout=1m\n")
+    assert "cleanup 60s, shutdown none" in text
+    assert "has no bound" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "systemd knows no file of flux.service"),
+        ("[Service]\nExecStart=/bin/sleep 9\n", "its ExecStart= runs no broker"),
+        ("no unit at all\n", "FragmentPath"),
+    ],
+)
+def test_where_the_limits_are_not_known_that_is_told_and_what_is_left_for_them(at_rest, text, why):
+    told = at_rest(text)
+    assert "main's limits are not known" in told
+    assert why in told
+    assert "takes at most 2m29s\nTimeoutStopSec=10m: 7m31s are left for main's cleanup-timeout" in told
+    assert "covers it" not in told
+    assert "TOO SHORT" in at_rest(text, TimeoutStopUSec="2min")
+
+
+def test_a_main_that_does_not_tell_its_limits_has_those_of_its_unit(describe, tmp_path):
+    (tmp_path / "flux.service").write_text(BROKER)
+    shown = {"FragmentPath": str(tmp_path / "flux.service")}
+    assert "as its ExecStart= has them: cleanup 45s" in describe(look=Look("run", limits=None), **shown)
+
+
 @pytest.mark.parametrize(
     ("text", "ns"),
     [("1min 30s", 90 * S), ("10min", 600 * S), ("500ms", S // 2), ("1h 5min", 3900 * S), ("", None), ("soon", None)],

@@ -190,6 +190,7 @@ def test_a_failure_that_42_hides_makes_the_unit_failed_without_a_restart(private
     assert any(line.startswith("failed: exit 42: cleanup.0 (exit 5: Exited, rc=5, 0ms) failed") for line in journal)
 
 
+@pytest.mark.fact(57, 58, 59)
 @pytest.mark.parametrize(
     ("command", "more", "text"),
     [

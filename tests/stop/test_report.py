@@ -120,7 +120,7 @@ def test_what_was_cut_off_and_left_behind_is_named():
         leftovers=["sleep 100 (pid 8)"], housekeeping=[flux.Housekeeping("ƒ4", 0, "1", "1")],
     )  # fmt: skip
     for line in (
-        "<3>ended by this stop, as it held the cleanup: SIGKILL to sh x (pid 7)",
+        "<3>signalled by this stop, as it held the cleanup: SIGKILL to sh x (pid 7)",
         "<3>shutdown-timeout: the leader went on without ranks that had not said goodbye",
         "<3>cut off, as the rank was unreachable: ƒ2: epilog on rank 1",
         "<4>housekeeping abandoned, it is not run again: ƒ3",
@@ -131,6 +131,15 @@ def test_what_was_cut_off_and_left_behind_is_named():
         "next: `systemctl status flux-epilog@f2.service`",
     ):
         assert line in lines
+
+
+def test_what_to_type_next_fits_what_main_is():
+    """What repairs Flux's jobs is of no use to another broker."""
+    told = story([Entry("x", 3, "broker.err[0]: cleanup.0: tidy up Killed (rc=137) 12.0s")], 0)
+    flux_s, own = (report.after(After(story=told, unit="x.service", flux=which))[0][-1] for which in (True, False))
+    assert flux_s == "next: after `systemctl start x.service`: `brokerctl check` names jobs that need a repair"
+    assert own.startswith("next: see to what its cleanup has left undone")
+    assert own.endswith("then `systemctl start x.service`")
 
 
 @pytest.mark.parametrize(

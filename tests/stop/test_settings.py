@@ -6,9 +6,11 @@ import os
 
 import pytest
 
+from brokerctl import stoptable
 from brokerctl.durations import MINUTE, S
 from brokerctl.errors import ConfigError
-from brokerctl.settings import Rung
+from brokerctl.records import Command
+from brokerctl.settings import Action, Rung, StopSettings
 from brokerctl.stop.settings import Configuration, load
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -136,3 +138,16 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "stop.toml", 0o600)
     with pytest.raises(ConfigError, match="no regular file"):
         load(f"{tmp_path}/stop.toml")
+
+
+def test_settings_that_are_written_as_a_file_are_read_back(write):
+    ladder = (Rung(1, S // 3), Rung(9, None))
+    made = StopSettings(
+        actions=(
+            Action(Command('say "so"\\n', ("/bin/say", "a b", "ü\t")), essential=True),
+            Action(Command("two", ("/bin/two",)), timeout_ns=1_500_000_001),
+        ),
+        shed_after_ns=None, cleanup_timeout_ns=MINUTE, stall_warn_ns=1, ladder=ladder,
+    )  # fmt: skip
+    path = write(stoptable.text(made, [action.command.argv for action in made.actions]))
+    assert load(path).settings == made

@@ -20,7 +20,14 @@ SCENARIOS = [scenario_format.load(path) for path in sorted(FOLDER.glob("*.toml")
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 WITHOUT = {name for name in BY_NAME if name == "hole-p" or name.endswith("-without")}
 
-CODES = {"stuck-cleanup": {3}, "frozen-follower": {3}, "hole-p-with": {3}, "stalled-finalize": {75}}
+CODES = {
+    "killed": set(),
+    "site-actions": {1},
+    "stuck-cleanup": {3},
+    "frozen-follower": {3},
+    "hole-p-with": {3},
+    "stalled-finalize": {75},
+}
 
 
 def run(scenario):
@@ -39,7 +46,7 @@ def test_a_stop_with_the_wrapper_holds_in_virtual_time_and_replays(scenario):
     exits = {line.what.code for line in lines if line.rank == WRAPPER and isinstance(line.what, Exit)}
     assert exits == (set() if scenario.name in WITHOUT else CODES.get(scenario.name, {0}))
     resolved = runner.prepare(scenario)
-    head = trace.header(resolved.settings, resolved.topology, unit=resolved.unit.settings)
+    head = trace.header(resolved.settings, resolved.topology, unit=resolved.unit.settings, stop=resolved.unit.stop)
     assert first_difference(head, lines) is None
 
 

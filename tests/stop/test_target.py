@@ -102,6 +102,7 @@ def test_what_main_and_its_processes_write_is_counted(main, tmp_path):
         writer.wait()
 
 
+@pytest.mark.fact(19)
 def test_a_pidfd_of_a_dead_main_is_ready_at_once():
     process = subprocess.Popen(["sleep", "60"])
     fd, _ = target.take(process.pid)

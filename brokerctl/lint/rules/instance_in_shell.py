@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from brokerctl.lint.invocations import shell_text
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
+from brokerctl.unit.invocations import shell_text
 from brokerctl.unit.specifiers import UNESCAPED
 
 _UNESCAPED = re.compile(rf"(?<!%)%[{UNESCAPED}]")

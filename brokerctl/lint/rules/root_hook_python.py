@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from brokerctl.lint.invocations import invocations
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
+from brokerctl.unit.invocations import invocations
 
 _ISOLATED = re.compile(r"-[A-Za-z]*I[A-Za-z]*")
 

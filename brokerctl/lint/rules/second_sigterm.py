@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brokerctl.lint.invocations import invocations
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
+from brokerctl.unit.invocations import invocations
 
 
 @rule(

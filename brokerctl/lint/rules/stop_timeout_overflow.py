@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerctl.durations import parse
-from brokerctl.lint.broker import Attribute
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
 from brokerctl.settings import SD_STOP_TIMEOUT_MAX_NS
+from brokerctl.unit.broker import Attribute
 
 
 @rule(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brokerctl.lint.invocations import invocations
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
+from brokerctl.unit.invocations import invocations
 
 # Whether the unit is being stopped, and what is asked of the other one: the ordering that makes the other one wait.
 _ORDER = {(False, "start"): "Before", (True, "stop"): "After"}

@@ -3,6 +3,9 @@
 Flux aborts its running action with one SIGHUP (FLUX.md 20, 27); who ignores that blocks the stop for ever. They are
 listed first, and main is looked at afterwards: if it is still in CLEANUP then, all that was listed was started before
 rc3 could be. So a kill can't hit what saves state, however close the end of CLEANUP is (FLUX.md 100).
+
+Nor does it hit what was there before CLEANUP: main was seen in RUN before our SIGTERM, and its CLEANUP began after
+that. Where a stop was joined there is only main's own word, which is rounded: at most so long ago.
 """
 
 from __future__ import annotations
@@ -22,19 +25,24 @@ if TYPE_CHECKING:
 
 LIST_TIMEOUT_NS = 2 * S
 AGAIN_NS = 1 * S
-# When CLEANUP began is known to the second only, and the clock of process starts ticks in hundredths.
+# The clock of process starts ticks in hundredths.
 BEGAN_SLACK_NS = 50 * MS
 
 
 class HoldersOfCleanup:
-    """Their ladder. `ended` has what was signalled, in words."""
+    """Their ladder: one for all, for who is started later holds the same action, and joins the rung that is reached."""
 
-    __slots__ = ("_ladders", "_stopper", "ended")
+    __slots__ = ("_ladder", "_over_ns", "_signalled", "_stopper")
 
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
-        self._ladders: dict[tuple[int, int], tuple[Ladder, int]] = {}  # and when its rung is over
-        self.ended: list[str] = []
+        self._ladder = Ladder(stopper.settings.ladder)
+        self._over_ns: int | None = 0  # when its rung is; None: the last one's never is
+        self._signalled: dict[tuple[int, int], _Signalled] = {}
+
+    def ended(self) -> list[str]:
+        """Who was signalled, and how, in words: `SIGHUP, SIGTERM to sleep 60 (pid 4711)`."""
+        return [f"{', '.join(map(signal_name, one.signals))} to {one.shown}" for one in self._signalled.values()]
 
     def arm(self) -> None:
         """CLEANUP was entered, or found: count from its beginning, at the earliest from ours."""
@@ -60,20 +68,19 @@ class HoldersOfCleanup:
 
     def _due(self) -> None:
         stopper = self._stopper
-        since_ns = stopper.watch.since_ns - BEGAN_SLACK_NS
+        watch = stopper.watch
+        since_ns = (watch.since_ns if watch.run_ns is None else watch.run_ns) - BEGAN_SLACK_NS
         stopper.questions.ask("holders", Holders, LIST_TIMEOUT_NS, self._listed, self._failed, (str(since_ns),))
 
     def _listed(self, found: Holders) -> None:
-        timeout_ns = self._stopper.settings.ask_timeout_ns
-        self._stopper.questions.ask("look", Look, timeout_ns, lambda look: self._looked(found, look), self._failed)
+        self._stopper.watch.ask(lambda look: self._looked(found, look), self._failed)
 
     def _failed(self, why: str) -> None:
         self._stopper.log("stop", WARNING, f"who holds the cleanup is not known: {why}")
-        self._again(AGAIN_NS)
+        self._again(AGAIN_NS, climbs=False)
 
     def _looked(self, found: Holders, look: Look) -> None:
         stopper = self._stopper
-        stopper.watch.see(look)
         if stopper.watch.state is not State.CLEANUP:
             return
         if look.guessed or look.state != State.CLEANUP:
@@ -82,34 +89,51 @@ class HoldersOfCleanup:
         limit_ns = self.limit_ns()
         assert limit_ns is not None
         stopper.broke(f"cleanup outlived its timeout of {as_short(limit_ns)}")
-        due_ns = [self._climb(holder) for holder in found.holders]
         if not found.holders:
             stopper.say_once("cleanup is over its timeout, and no process is found that holds it")
-        self._again(min((due for due in due_ns if due is not None), default=stopper.now_ns + AGAIN_NS) - stopper.now_ns)
+        else:
+            self._climb()
+        for holder in found.holders:
+            self._signal(holder)
+        over_ns = self._over_ns if found.holders else None
+        after_ns = AGAIN_NS if over_ns is None else min(AGAIN_NS, over_ns - stopper.now_ns)
+        self._again(after_ns, climbs=over_ns is not None)
 
-    def _again(self, after_ns: int) -> None:
+    def _again(self, after_ns: int, *, climbs: bool) -> None:
         if self._stopper.watch.state is State.CLEANUP:
-            # A reminder: where nothing else can happen any more, this can't either.
-            self._stopper.arm("holders", max(AGAIN_NS // 10, after_ns), self._due, reminder=not self._ladders)
+            # Where there is no next rung, a reminder: where nothing else can happen any more, this can't either.
+            self._stopper.arm("holders", max(AGAIN_NS // 10, after_ns), self._due, reminder=not climbs)
 
-    def _climb(self, holder: Holder) -> int | None:
-        """One more rung for this one, if its time has come; when the next one is due."""
+    def _climb(self) -> None:
+        """One more rung, if its time has come."""
+        now_ns = self._stopper.now_ns
+        if self._over_ns is None or now_ns < self._over_ns:
+            return
+        rung = self._ladder.climb()
+        self._over_ns = None if rung is None or rung.wait_ns is None else now_ns + rung.wait_ns
+
+    def _signal(self, holder: Holder) -> None:
+        """Send it the signal of the rung, once; after the last rung's time it is named."""
         stopper, key = self._stopper, (holder.pid, holder.started)
-        ladder, due_ns = self._ladders.get(key) or (Ladder(stopper.settings.ladder), stopper.now_ns)
-        if due_ns > stopper.now_ns:
-            return due_ns
-        rung = ladder.climb()
-        if rung is None:
-            stopper.say_once(f"{_shown(holder)} still runs after {', '.join(map(signal_name, ladder.sent()))}")
-            return None
-        name = signal_name(rung.signum)
-        stopper.log("stop", ERR, f"cleanup is over its timeout, and held by {_shown(holder)}: {name}")
-        stopper.emit(KillHolder(holder.pid, holder.started, rung.signum))
-        self.ended.append(f"{name} to {_shown(holder)}")
-        due_ns = stopper.now_ns + (AGAIN_NS if rung.wait_ns is None else rung.wait_ns)
-        self._ladders[key] = (ladder, due_ns)
-        return due_ns
+        one = self._signalled.setdefault(key, _Signalled(f"{holder.text or 'a process'} (pid {holder.pid})"))
+        rung = self._ladder.rung
+        if one.rung == rung:
+            if self._over_ns is None:
+                stopper.say_once(f"{one.shown} still runs after {', '.join(map(signal_name, one.signals))}")
+            return
+        one.rung = rung
+        signum = self._ladder.rungs[rung].signum
+        one.signals.append(signum)
+        stopper.log("stop", ERR, f"cleanup is over its timeout, and held by {one.shown}: {signal_name(signum)}")
+        stopper.emit(KillHolder(holder.pid, holder.started, signum))
 
 
-def _shown(holder: Holder) -> str:
-    return f"{holder.text or 'a process'} (pid {holder.pid})"
+class _Signalled:
+    """One process: its words, the signals that it got, and the last of them as a rung of the ladder."""
+
+    __slots__ = ("rung", "shown", "signals")
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.signals: list[int] = []
+        self.rung = -1

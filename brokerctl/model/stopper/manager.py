@@ -48,8 +48,13 @@ class Manager:
             self._stopper.emit(Notify(f"STATUS={STATUS_PREFIX}{text}"))
 
     def tell(self) -> None:
-        """Tell what main does now, and ask for the time that it needs."""
-        self.say(self._describe())
+        """Tell what main does now, and ask for the time that it needs.
+
+        Ours hides main's own status, which alone names the running action (FLUX.md 104); and one that comes between our
+        look and our status is never seen. Main tells several at short intervals: so one that is new stands for a look.
+        """
+        if not self._stopper.watch.fresh:
+            self.say(self._describe())
         self.extend()
 
     def _describe(self) -> str:

@@ -115,7 +115,7 @@ class Stopper(Desk):
             self._ask(self._first)
 
     def _ask(self, then: Callable[[Look], None]) -> None:
-        self.questions.ask("look", Look, self.settings.ask_timeout_ns, then, self._unanswered)
+        self.watch.ask(then, self._unanswered)
 
     def _unanswered(self, why: str) -> None:
         if self.now_ns - self._asked_ns < self.settings.ask_patience_ns:
@@ -128,7 +128,6 @@ class Stopper(Desk):
         self._terminate()
 
     def _first(self, look: Look) -> None:
-        self.watch.see(look)
         state = self.watch.state
         if state is None:
             self._unanswered("neither it nor its status tells its state")
@@ -222,14 +221,14 @@ class Stopper(Desk):
     def _terminate(self) -> None:
         assert not self.signalled, "a second SIGTERM is never harmless (FLUX.md 100)"
         self.signalled = True
+        # Said first: main's own status, which comes with its CLEANUP, must not be overwritten by this one.
+        self.manager.say(f"SIGTERM to {self.whom}")
         self.emit(SignalMain(SIGTERM))
         self.emit(SignalMain(SIGCONT))
         if self._aimed.kind == "other":
             self.arm("still-there", STILL_THERE_NS, self._still_there, reminder=True)
-            self.manager.say(f"SIGTERM was sent, waiting for {self.whom} to end")
-            return
-        self.watch.begin()
-        self.manager.tell()
+        else:
+            self.watch.begin()
 
     def _signal_failed(self, event: SignalFailed) -> None:
         if event.errno == ESRCH or event.signum != SIGTERM:
@@ -296,7 +295,7 @@ class Stopper(Desk):
             facts += [f"state.{state}={held}" for state, held in held_ns.items()]
         if self.shedding.ranks:
             facts.append(f"shed={idset(sorted(self.shedding.ranks))}")
-        facts += [f"ended={text}" for text in self.holders.ended]
+        facts += [f"ended={text}" for text in self.holders.ended()]
         facts += [f"broken={text}" for text in self._broken]
         return facts + [f"failed={text}" for text in self.failed]
 

@@ -6,6 +6,7 @@ look that goes back in that order is of no use: it was made of an old status.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,13 +37,15 @@ class Watch:
     """Main, as far as it is known; `stopper.entered` is told of each state that is new."""
 
     __slots__ = (
-        "_missed", "_peers_at_ns", "_stopper", "_warned_ns", "_written", "held_ns", "limits", "look", "peers",
-        "progressed_ns", "since_ns", "state",
+        "_missed", "_peers_at_ns", "_stopper", "_warned_ns", "_written", "fresh", "held_ns", "limits", "look", "peers",
+        "progressed_ns", "run_ns", "since_ns", "state",
     )  # fmt: skip
 
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
         self.look = Look()
+        self.fresh = False  # main's own status is another one than at the look before
+        self.run_ns: int | None = None  # main was still in RUN then, by its own word: its stop began later
         self.state: State | None = None
         self.since_ns = 0
         self.held_ns: dict[State, int] = {}  # how long each state was seen to last
@@ -71,16 +74,22 @@ class Watch:
 
     def _again(self) -> None:
         stopper = self._stopper
-        stopper.questions.ask("look", Look, stopper.settings.ask_timeout_ns, self._looked, self._failed)
+        self.ask(lambda _look: self._next(), self._failed)
         if self.state is State.SHUTDOWN and stopper.now_ns >= self._peers_at_ns:
             self._peers_at_ns = stopper.now_ns + PEERS_EVERY_NS
             stopper.questions.ask("peers", Peers, PEERS_TIMEOUT_NS, self._told_peers, self._nothing)
         if self.saves:
             stopper.questions.ask("written", Written, WRITTEN_TIMEOUT_NS, self._told_written, self._nothing)
 
-    def _looked(self, look: Look) -> None:
-        self.see(look)
-        self._next()
+    def ask(self, then: Callable[[Look], None], failed: Callable[[str], None]) -> None:
+        """Look at main now, and take in what is seen; then, or where there is no answer, go on."""
+        stopper, asked_ns = self._stopper, self._stopper.now_ns
+
+        def looked(look: Look) -> None:
+            self._see(look, asked_ns)
+            then(look)
+
+        stopper.questions.ask("look", Look, stopper.settings.ask_timeout_ns, looked, failed)
 
     def _failed(self, why: str) -> None:
         self._missed += 1
@@ -101,21 +110,23 @@ class Watch:
 
     # ---- what is seen
 
-    def see(self, look: Look) -> None:
-        """Take in an answer about main."""
+    def _see(self, look: Look, asked_ns: int) -> None:
         stopper, old = self._stopper, self.look
         # Main's own status is hidden by ours until it tells the next one: then the last one stands.
         self.look = look if look.text else msgspec.structs.replace(look, text=old.text)
+        self.fresh = self.look.text != old.text
         self._missed = 0 if look.state else self._missed + 1
         if look.limits is not None:
             self.limits = look.limits
-        if look.done > old.done or (look.text and look.text != old.text):
+        if look.done > old.done or self.fresh:
             self._progress()
         state = _state(look.state)
+        if state is State.RUN and not look.guessed:
+            self.run_ns = max(self.run_ns or 0, asked_ns)
         if state is None or (self.state is not None and _ORDER[state] <= _ORDER[self.state]):
             return
         before, self.state = self.state, state
-        since_ns = stopper.now_ns - (look.held_ns or 0)
+        since_ns = max(stopper.now_ns - (look.held_ns or 0), self.run_ns or 0)
         if before is not None:
             self.held_ns[before] = max(0, since_ns - self.since_ns)
             stopper.emit(Observed(str(before), str(state), self.held_ns[before]))

@@ -176,7 +176,10 @@ class Run:
             self._do_due()
             if living and not self._due and all(rank.frozen for rank in living):
                 # Nothing can happen any more. Who is frozen when the leader has ended is a loss, no deadlock.
-                return self._outcome("stuck" if living[0].rank == 0 else "ended", self._last_ns)
+                if living[0].rank == 0:
+                    return self._outcome("stuck", self._last_ns)
+                if not self._goes_on():
+                    return self._outcome("ended", self._last_ns)
             left_ns = self._next_ns() - time.monotonic_ns()
             if left_ns <= 0 and time.monotonic_ns() >= self._limit_ns():
                 return self._late()

@@ -75,7 +75,7 @@ class Processes:
         name, agenda = order.command.puppet, self._agenda
         nth = self._drawn.get((rank, name), 0)
         self._drawn[rank, name] = nth + 1
-        acts = part(self._scenario.puppets[name], self._scenario.seed, rank, nth)
+        acts = part(self._scenario.puppets[name], self._scenario.seed, max(rank, 0), nth)  # the wrapper is the leader's
         if acts.start_errno:
             agenda.push(0, rank, SpawnFailed(order.run, acts.start_errno))
             return

@@ -15,6 +15,7 @@ from brokerctl.model.unit import Unit
 from brokerctl.model.unit.states import AT_REST
 from brokerctl.records import (
     UNIT,
+    WRAPPER,
     Arm,
     Booted,
     Cancel,
@@ -103,6 +104,7 @@ class Service:
         self._life = life
         self._main = main
         self.unit = Unit(scenario.unit.settings)
+        self.stop = scenario.unit.stop
         self._number = 0
         self._processes: list[Process] = []
         self._helpers: dict[str, Helper] = {}
@@ -153,6 +155,7 @@ class Service:
         others += sum(process.run not in {MAIN, self.unit.control} for process in self._processes if _lives(process))
         if self._main is not None:
             others += self._main.processes()
+        others += self._life.processes.count(WRAPPER)
         if others != self._told_others:
             self._told_others = others
             self.deliver(Populated(others))
@@ -252,6 +255,7 @@ class Service:
             self._schedule(process, now=True)
         if self._main is not None:
             self._main.kill_processes(order.signum)
+        self._life.processes.signal_all(WRAPPER, order.signum)
 
     def _freeze(self, order: Freeze) -> None:
         for process in self._processes:

@@ -123,10 +123,10 @@ class Life:
                 if rank >= 0:
                     self._deliver(rank, item)
                 else:
-                    self.beside[rank](item)
+                    self._beside(rank, item)
             elif isinstance(item, Process):
-                self.processes.advance(item, self._deliver)
-                if self._service is not None and item.rank == 0:
+                self.processes.advance(item, self._deliver if item.rank >= 0 else self._beside)
+                if self._service is not None and item.rank <= 0:
                     self._service.look()
             elif isinstance(item, Step):
                 self._do(item)
@@ -192,6 +192,9 @@ class Life:
         return rank not in self._exits and rank not in self._crashed
 
     # ---- the model
+
+    def _beside(self, rank: int, event: Event) -> None:
+        self.beside[rank](event)
 
     def _deliver(self, rank: int, event: Event) -> None:
         """Hand an event to a rank's model, then carry out its effects, in order."""

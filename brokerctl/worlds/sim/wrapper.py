@@ -1,6 +1,7 @@
 """`brokerctl stop` in virtual time: its model, and a helper that never fails, asking the simulated brokers.
 
-Only main can keep it waiting: a frozen leader answers nothing. A process that holds CLEANUP is a puppet of the leader.
+Only main can keep it waiting: a frozen leader answers nothing. A process that holds CLEANUP is a puppet of the leader;
+a site action is one of the wrapper.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from brokerctl.model.stopper import Stopper
 from brokerctl.model.words import ESRCH
 from brokerctl.records import (
     WRAPPER,
+    Abandon,
     Aimed,
     Answered,
     Arm,
     Asked,
     Cancel,
+    CloseOutput,
     Command,
     Effect,
     Event,
     Exit,
+    Kill,
     KillHolder,
     Line,
     MainGone,
@@ -33,6 +37,7 @@ from brokerctl.records import (
     Signal,
     SignalFailed,
     SignalMain,
+    Start,
 )
 from brokerctl.records.stops import (
     AnyAnswer,
@@ -48,7 +53,6 @@ from brokerctl.records.stops import (
     Written,
 )
 from brokerctl.records.units import MAIN
-from brokerctl.settings import StopSettings
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
@@ -70,7 +74,7 @@ class Wrapper:
         self._life = life
         self._service = service
         self._run = run
-        self._stopper = Stopper(StopSettings())
+        self._stopper = Stopper(service.stop)
         self._over = False
         self._timers: set[str] = set()
         before = life.beside.get(WRAPPER)
@@ -139,6 +143,11 @@ class Wrapper:
         for process in self._life.processes.of(0):
             if (_pid(process), process.began_ns) == (order.pid, order.started):
                 self._life.processes.signal(process, order.signum)
+
+    def _act(self, order: Start | Kill | CloseOutput | Abandon) -> None:
+        """A site action."""
+        self._life.processes.carry[type(order)](WRAPPER, order)
+        self._service.look()
 
     def _notify(self, order: Notify) -> None:
         self._service.notified("control", order.text)
@@ -251,6 +260,7 @@ def _severed(node: Node, rank: int) -> str:
 _CARRY: dict[type[Effect], Callable[[Wrapper, Any], None]] = {
     Arm: Wrapper._arm,  # noqa: SLF001
     Cancel: Wrapper._cancel,  # noqa: SLF001
+    **dict.fromkeys((Start, Kill, CloseOutput, Abandon), Wrapper._act),  # noqa: SLF001
     Query: Wrapper._query,  # noqa: SLF001
     SignalMain: Wrapper._signal_main,  # noqa: SLF001
     KillHolder: Wrapper._kill_holder,  # noqa: SLF001

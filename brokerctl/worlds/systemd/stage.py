@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from brokerctl import stoptable
 from brokerctl.kernel import proc
 from brokerctl.records.units import MAIN
 from brokerctl.worlds.live import launch
@@ -24,6 +25,7 @@ from brokerctl.worlds.puppets import part
 if TYPE_CHECKING:
     from brokerctl.records import Command
     from brokerctl.records.units import ExecLine, UnitSettings
+    from brokerctl.settings import StopSettings
     from brokerctl.worlds.contract import Resolved
     from brokerctl.worlds.puppets import PuppetSpec
     from brokerctl.worlds.systemd.private import PrivateSystemd
@@ -35,6 +37,10 @@ _PUPPET = """\
 #!/bin/sh
 unset WATCHDOG_USEC WATCHDOG_PID
 export {environment}
+exec {argv}
+"""
+_SITE_ACTION = """\
+#!/bin/sh
 exec {argv}
 """
 # As a unit would call it, from a checkout too: the wrapper knows a broker of ours by its argument list.
@@ -92,14 +98,27 @@ class UnitStage:
             file.chmod(0o600 if failure else 0o755)
 
     def _puppet(self, name: str, spec: PuppetSpec) -> str:
+        run = MAIN if name.startswith(f"{MAIN}.") else name
+        environment = {IN_UNIT: str(self._inside / "reports"), RUN: run, UNIT_NAME: self.unit}
+        return _PUPPET.format(environment=" ".join(_assignments(environment)), argv=self._acting(spec))
+
+    def _acting(self, spec: PuppetSpec) -> str:
+        """The command line that acts a puppet out."""
         seed = self._scenario.seed
         uses = USES_MAX if spec.runs[-1].is_drawn() or spec.leaves_run.is_drawn() else 1
         parts = {-1: [part(spec, seed, 0, nth) for nth in range(uses)]}
         counter = [str(self._inside / f"puppet-{spec.name}")] if uses > 1 else []
-        run = MAIN if name.startswith(f"{MAIN}.") else name
-        environment = {IN_UNIT: str(self._inside / "reports"), RUN: run, UNIT_NAME: self.unit}
-        argv = (*ACTOR, msgspec.json.encode(parts).decode(), *counter)
-        return _PUPPET.format(environment=" ".join(_assignments(environment)), argv=shlex.join(argv))
+        return shlex.join((*ACTOR, msgspec.json.encode(parts).decode(), *counter))
+
+    def _configuration(self, stop: StopSettings) -> Path:
+        """The wrapper's, with a way in for each site action."""
+        for index, action in enumerate(stop.actions):
+            spec = self._scenario.puppets[action.command.puppet]
+            self._script(f"site.{index}", _SITE_ACTION.format(argv=self._acting(spec)), spec.start_errno)
+        commands = [[str(self._inside / f"site.{index}")] for index in range(len(stop.actions))]
+        (self._folder / "stop.toml").write_text(stoptable.text(stop, commands))
+        (self._folder / "stop.toml").chmod(0o644)
+        return self._inside / "stop.toml"
 
     def _program(self, name: str, command: Command) -> str:
         leader = self._leader
@@ -109,7 +128,9 @@ class UnitStage:
         if leader is not None and name.startswith(f"{MAIN}."):
             words, stderr = leader.words, f" 2>{shlex.quote(str(leader.stderr))}"
         elif command.text.startswith(WRAPPER):
-            words, stderr = command.text.split()[1:], ""
+            assert self._scenario.unit is not None
+            configuration = self._configuration(self._scenario.unit.stop)
+            words, stderr = [*command.text.split()[1:], "--config", str(configuration)], ""
         else:
             return "#!/bin/sh\n"  # nothing that scenarios know: it ends at once, as in the simulator
         argv = shlex.join((*PROGRAM, *words))

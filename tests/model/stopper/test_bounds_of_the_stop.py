@@ -67,6 +67,34 @@ def test_on_a_state_that_is_only_guessed_nobody_is_killed():
     assert stop.main.killed == []
 
 
+def listed_since(stop: Stop) -> int:
+    return next(int(query.words[0]) for query in stop.sent(Query) if query.what == "holders")
+
+
+def test_what_was_there_before_the_sigterm_is_not_listed_however_coarse_mains_own_time_is():
+    stop = Stop(Main(holder=HUP))
+    stop.main.since = stop.now_ns = 600 * S
+    coarse = {"held_ns": 30 * S}
+    stop.answers["look"] = lambda _: (
+        stop.look() if stop.main.state == "run" else Look(**{**as_dict(stop.look()), **coarse})
+    )
+    stop.run()
+    assert 0 <= stop.terms()[0] - listed_since(stop) < 500 * MS
+
+
+@pytest.mark.parametrize("wrong", [{"state": "quorum"}, {"guessed": True}])
+def test_of_a_main_that_was_not_seen_in_run_its_own_time_counts(wrong):
+    stop = Stop(Main(holder=HUP))
+    stop.main.since = stop.now_ns = 600 * S
+    stop.answers["look"] = lambda _: (
+        Look(**{**as_dict(stop.look()), **wrong})
+        if stop.main.state == "run"
+        else Look(**{**as_dict(stop.look()), "held_ns": stop.now_ns - stop.main.since + 3 * S})
+    )
+    stop.run()
+    assert 3 * S <= stop.terms()[0] - listed_since(stop) < 4 * S
+
+
 DEADLINES = [50 * S, 52 * S, 57 * S]  # of the first, the second and the third rung
 
 

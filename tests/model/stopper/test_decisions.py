@@ -12,6 +12,7 @@ from brokerctl.records import (
     Exited,
     Kill,
     MainGone,
+    Notify,
     Query,
     Signal,
     SignalFailed,
@@ -222,6 +223,33 @@ def test_told_to_end_under_site_actions_it_leaves_none_behind():
     stop.run()
     assert stop.code == 75
     assert [(order.run, order.signum) for order in stop.sent(Kill)] == [("stop.0", KILL)]
+
+
+# ---- what the service manager shows
+
+
+def test_the_last_status_before_the_sigterm_is_ours_and_mains_first_one_comes_after_it():
+    stop = Stop(Main(cleanup=40 * S)).run()
+    told = [effect for _, effect in stop.effects if isinstance(effect, Notify | SignalMain)]
+    assert told[0].text == "STATUS=brokerctl stop: SIGTERM to main (pid 4711)"
+    assert told[1] == SignalMain(TERM)
+
+
+def test_a_new_status_of_mains_stands_for_a_look_before_ours_hides_it():
+    """One that came right after it, unseen, would be lost otherwise: and it alone names the running action."""
+    stop = Stop(Main(cleanup=8 * S))
+    stop.answers["look"] = lambda _: Look(
+        **{**as_dict(stop.look()), "text": "" if stop.main.state == "run" else f"Running {stop.now_ns // (4 * S)}"}
+    )
+    stop.run()
+    seen: dict[str, int] = {}
+    for at, event in stop.events:
+        if isinstance(event, Answered) and isinstance(event.answer, Look) and event.answer.text:
+            seen.setdefault(event.answer.text, at)
+    for text in ("Running 0", "Running 1"):
+        quoted_ns = [at for at, said in stop.notified("STATUS") if said.endswith(text)]
+        assert quoted_ns[0] - seen[text] >= 1 * S
+    assert not [at for at, _ in stop.notified("STATUS") if seen["Running 1"] <= at < quoted_ns[0]]
 
 
 # ---- codes and reports

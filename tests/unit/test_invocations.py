@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerctl.lint.invocations import invocations
 from brokerctl.unit.execline import commands
+from brokerctl.unit.invocations import invocations
 from brokerctl.unit.syntax import parse
 
 

@@ -11,12 +11,12 @@ import msgspec
 
 from brokerctl import config
 from brokerctl.errors import ConfigError
-from brokerctl.lint.invocations import Invocation, invocations
 from brokerctl.model.tree import Tree, flat, kary
 from brokerctl.records.base import Command
 from brokerctl.settings import Action, Rung, Settings
 from brokerctl.trace import Topology
 from brokerctl.unit.execline import ExecCommand
+from brokerctl.unit.invocations import Invocation, invocations
 from brokerctl.unit.syntax import Place
 
 # flux-broker-attributes(7): how brokers of a system instance spell an attribute.
