@@ -65,10 +65,8 @@ demo: $(STAMP)
 	@echo
 	@echo "== Both worlds ran the same model and held the same expectations. README.md goes on from here."
 
-# Many tests wait for real time to pass: a small machine has room for two at a time on each processor.
-TEST_WORKERS ?= $(shell n=$$(nproc); [ $$n -lt 4 ] && echo $$((n * 2)) || echo $$n)
 test: $(DEV_STAMP)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS)
+	@$(BIN)/python -m pytest -n auto
 
 SOAK_ROUNDS ?= 200
 soak: $(DEV_STAMP)

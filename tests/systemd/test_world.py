@@ -24,7 +24,7 @@ FACTS = [
     if "systemd" in scenario_format.load(path).file.worlds
 ]
 # Each waits most of its time.
-AT_ONCE = 6
+AT_ONCE = 5
 
 HANGS = """\
 about = "ExecStop= hangs"
@@ -116,10 +116,11 @@ def failures(*options):
 
 @pytest.mark.usefixtures("supported")
 def test_every_fact_and_every_short_stop_holds_in_a_real_systemd():
-    late, _ = failures("-j", AT_ONCE, *FACTS)
-    if late:  # several at once on a busy machine may be late; alone, each holds
-        found, report = failures(*(path for path in FACTS if path.stem in late))
-        assert not found, report
+    late, report = failures("-j", AT_ONCE, *FACTS)
+    for _ in range(2):  # several at once on a busy machine may be late; alone, each holds
+        if late:
+            late, report = failures(*(path for path in FACTS if path.stem in late))
+    assert not late, report
 
 
 @pytest.mark.usefixtures("supported")
