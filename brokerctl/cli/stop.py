@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from brokerctl.records import Line
     from brokerctl.settings import StopSettings
+    from brokerctl.stop.aide import Aide
     from brokerctl.stop.core import Sink
     from brokerctl.stop.settings import Configuration
+    from brokerctl.stop.target import Aim
 
 CONFIG = "/etc/brokerctl/stop.toml"
 # msgspec would import it, if it is installed, for types that no record here has: a fifth of this program's start.
@@ -116,25 +118,47 @@ def _stop(given_pid: str | None, given_config: str | None = None, trace: str | N
         from brokerctl.stop import post
 
         return post.ended()
-    from brokerctl.settings import StopSettings
-    from brokerctl.stop import core
-
     fd, aim = taken
-    settings, environment, complaint, sink = StopSettings(), {}, "", None
+    found, complaint, sink = None, "", None
     try:
         if given_config is not None or os.path.lexists(CONFIG):
             found = _configured(given_config)
-            settings, environment = found.settings, found.environment
             aim = aim._replace(kind=found.kind or aim.kind, flux=found.flux)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with what was configured, main is stopped in order
+        complaint = _left_out(error)
+    from brokerctl.settings import StopSettings  # and with it what core and helper share, once for both
+
+    helper = _first_helper(aim)
+    from brokerctl.stop import core
+    from brokerctl.stop.saying import say
+
+    settings, environment = (found.settings, found.environment) if found else (StopSettings(), {})
+    try:
         if trace is not None:
             sink = _traced(trace, settings)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with what was configured, main is stopped in order
-        complaint = f"left out, as it can't be used: {error}"
+    except Exception as error:  # noqa: BLE001 - nor does a trace that can't be written change a stop
+        complaint = complaint or _left_out(error)
     if aim.unit and aim.unit != target.unit_of(os.getpid()):
-        core.say(4, f"systemd may start {aim.unit} again after this; it does not after systemctl stop {aim.unit}")
+        say(4, f"systemd may start {aim.unit} again after this; it does not after systemctl stop {aim.unit}")
     gc.freeze()
     gc.enable()
-    return core.stop(aim, fd, settings, environment=environment, complaint=complaint, trace=sink)
+    return core.stop(aim, fd, settings, environment=environment, complaint=complaint, trace=sink, helper=helper)
+
+
+def _left_out(error: Exception) -> str:
+    return f"left out, as it can't be used: {error}"
+
+
+def _first_helper(aim: Aim) -> Aide | None:
+    """Begun before all that the core needs is imported, so that both start at once; without it, the core begins one."""
+    if aim.kind == "other":
+        return None
+    from brokerctl.stop import aide
+
+    try:
+        return aide.begin(aim, aide.serve_first if aim.kind == "flux" else aide.serve)
+    except OSError:
+        return None
 
 
 def _configured(given: str | None) -> Configuration:

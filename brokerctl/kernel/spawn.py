@@ -26,7 +26,8 @@ HIGH_FD = 10
 # `exec` gives these two for what isn't there and for what can't be run (POSIX sh, 2.8.2; FLUX.md 18).
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
-DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+SIGNALS = signal.valid_signals()
+DEFAULTED = sorted(SIGNALS - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class Child(NamedTuple):
@@ -34,6 +35,42 @@ class Child(NamedTuple):
 
     pid: int
     pidfd: int
+
+
+class Place(NamedTuple):
+    """What surrounds the new process; `spawn` explains each."""
+
+    streams: Sequence[int | None] = (None, None, None)
+    cwd: str | None = None
+    cgroup_procs: str | None = None
+    blocked: Iterable[int] = ()
+    terminal: int | None = None
+    user: User | None = None
+
+
+class Begun(NamedTuple):
+    """A process on its way to exec. `child` is to be called, once."""
+
+    pid: int
+    name: str
+    told: int
+
+    def child(self) -> Child:
+        """The process, when it has got through exec; OSError with exec's errno where that failed."""
+        try:
+            failed = _hear(self.told)
+        finally:
+            os.close(self.told)
+        if failed:
+            os.waitpid(self.pid, 0)
+            raise OSError(failed, os.strerror(failed), self.name)
+        try:
+            return Child(self.pid, os.pidfd_open(self.pid))
+        except OSError:
+            # No descriptor left: it can't be watched, so it can't be kept.
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise
 
 
 def spawn(
@@ -55,49 +92,33 @@ def spawn(
     default disposition and none but `blocked` is blocked. `cgroup_procs` is the file of a cgroup that it joins,
     `terminal` one whose foreground it becomes. A name without a slash is looked up in the PATH of `env`.
     """
+    place = Place((stdin, stdout, stderr), cwd, cgroup_procs, tuple(blocked), terminal, user)
+    return begin(argv, env, place).child()
+
+
+def begin(argv: Sequence[str], env: Mapping[str, str], place: Place) -> Begun:
+    """The first half of `spawn`: whoever starts several has all on their way before any must be through exec."""
     words = [os.fsencode(word) for word in argv]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     files = _candidates(words[0], variables)
-    streams = (stdin, stdout, stderr)
     told, teller = os.pipe()
     try:
         # Until exec no handler of ours may run in the child: it would write to our wake-up socket.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
+            # Asked here: each page of memory that the child touches first is copied for it.
+            changed = [number for number in DEFAULTED if signal.getsignal(number) is not signal.SIG_DFL]
             pid = fork()
             if pid == 0:
-                place = _Place(streams, cwd, cgroup_procs, tuple(blocked), terminal, user)
-                _become(files, words, variables, place, teller)
+                _become(files, words, variables, place, changed, teller)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(teller)
-        teller = -1
-        failed = _hear(told)
-    finally:
-        os.close(told)
-        if teller >= 0:
-            os.close(teller)
-    if failed:
-        os.waitpid(pid, 0)
-        raise OSError(failed, os.strerror(failed), argv[0])
-    try:
-        return Child(pid, os.pidfd_open(pid))
     except OSError:
-        # No descriptor left: it can't be watched, so it can't be kept.
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        os.close(told)
         raise
-
-
-class _Place(NamedTuple):
-    """What surrounds the new process; `spawn` explains each."""
-
-    streams: Sequence[int | None]
-    cwd: str | None
-    cgroup_procs: str | None
-    blocked: Iterable[int]
-    terminal: int | None
-    user: User | None
+    finally:
+        os.close(teller)
+    return Begun(pid, argv[0], told)
 
 
 def fork() -> int:
@@ -135,7 +156,8 @@ def _become(
     files: Sequence[bytes],
     argv: list[bytes],
     env: Mapping[bytes, bytes],
-    place: _Place,
+    place: Place,
+    changed: Sequence[int],
     teller: int,
 ) -> NoReturn:
     """In the child: everything up to exec. Never returns, and no exception leaves it."""
@@ -156,7 +178,7 @@ def _become(
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the limit on descriptors may be a billion
             if (fd := int(name)) > 2 and fd != teller:
                 os.closerange(fd, fd + 1)  # of those only the listing's own is closed already, which is no error
-        for signum in DEFAULTED:
+        for signum in changed:
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, place.blocked)
         number = _exec(files, argv, env)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Why a stop began. `done`: rc2 came to its end by itself. Only `signal` puts CLEANUP under its timeout (FLUX.md 25).
 Reason = Literal["", "signal", "request", "parent", "failure", "done"]
+# The lists of actions, in the order in which they run.
+LISTS = ("rc1", "rc2", "cleanup", "rc3")
 
 
 class Broker:
@@ -300,6 +302,10 @@ class Broker:
         made = ActionList(self.node, name, actions, started=self.manager.action, done=ended)
         self.lists[name] = made
         return made
+
+    def in_order(self) -> dict[str, ActionList]:
+        """The lists that there are, in their order: cleanup may be made before rc2, by what is pushed to it."""
+        return {name: self.lists[name] for name in LISTS if name in self.lists}
 
     def run_list(self, name: str, actions: tuple[Action, ...], none: Event) -> None:
         """Run a list of actions; without any, `none` is posted at once."""

@@ -173,7 +173,7 @@ def enter_exit(broker: Broker) -> None:
     if lost and broker.node.rank == 0:
         broker.explain(ERR, f"stopped without {broker.node.tree.describe(lost)}")
     code = _exit_code(broker)
-    culprit = next((actions.culprit for actions in broker.lists.values() if actions.culprit), "")
+    culprit = next((actions.culprit for actions in broker.in_order().values() if actions.culprit), "")
     if broker.workers is not None:
         broker.workers.abandon()
         culprit = broker.workers.culprit or culprit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from brokerctl.model import bounds, eventwaits, jobrequests
@@ -12,6 +13,8 @@ from brokerctl.settings import ACTIONS_MAX, Action
 
 if TYPE_CHECKING:
     from brokerctl.model.node import Node
+
+_RANK = re.compile("[0-9]{1,9}")
 
 
 def asked(node: Node, event: Asked) -> None:
@@ -60,7 +63,7 @@ def _about_jobs(node: Node, event: Asked) -> None:
 
 def _disconnect_refused(node: Node, words: tuple[str, ...]) -> str:
     """`flux overlay disconnect RANK` (FLUX.md 89, 102)."""
-    if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
+    if len(words) != 1 or not _RANK.fullmatch(words[0]):
         return "expected one rank"
     rank = int(words[0])
     return "" if node.tree.hop(node.rank, rank) in node.overlay.peers else f"rank {rank} is not connected"
@@ -100,6 +103,7 @@ def status(node: Node) -> dict[str, Any]:
     broker = node.broker
     held_ns = node.now_ns - broker.since_ns
     bound_ns = bounds.state_ns(broker.state, node.settings, node.tree, node.rank, signalled=broker.signalled)
+    lists = broker.in_order()
     return {
         "rank": node.rank,
         "size": node.tree.size,
@@ -111,11 +115,11 @@ def status(node: Node) -> dict[str, Any]:
         "shutdown_timeout_ns": node.settings.shutdown_timeout_ns,
         "reason": broker.reason,
         "signalled": broker.signalled,
-        "running": [actions.running.about() for actions in broker.lists.values() if actions.running],
+        "running": [actions.running.about() for actions in lists.values() if actions.running],
         "peers": node.overlay.describe_peers() if node.overlay.peers else "",
         "lost": node.tree.describe(sorted(node.overlay.lost_ranks)) if node.overlay.lost_ranks else "",
-        "pending": {name: len(actions) for name, actions in broker.lists.items() if len(actions)},
-        "failed": {name: actions.culprit for name, actions in broker.lists.items() if actions.culprit},
+        "pending": {name: len(actions) for name, actions in lists.items() if len(actions)},
+        "failed": {name: actions.culprit for name, actions in lists.items() if actions.culprit},
         "waits": broker.waits,
         "workers": broker.workers.about() if broker.workers is not None else [],
         "code": broker.failed,

@@ -1,9 +1,8 @@
-"""A Flux broker, asked by commands: as its own user, by the `flux` of its own installation, never that of a PATH."""
+"""A Flux broker, asked by commands: what it does, who holds it, and ranks of it sent away."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,66 +10,20 @@ from typing import NamedTuple
 from brokerctl.durations import MS, S
 from brokerctl.ids import idset, parse_idset
 from brokerctl.kernel import proc
-from brokerctl.kernel.proc import User
 from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.records.stops import Look, Peers, ShedRank, Sheds
 from brokerctl.stop import flux
-from brokerctl.stop.errands import ENVIRONMENT, Command, Errand, Said, printable
-from brokerctl.stop.journal import read, reading, story
+from brokerctl.stop.errands import Command, Errand, Said, printable
+from brokerctl.stop.fluxcommand import FluxCommand
+from brokerctl.stop.journal import read, reading
 from brokerctl.stop.protocol import STATUS_PREFIX
 from brokerctl.stop.report import as_bytes
+from brokerctl.stop.story import story
 from brokerctl.stop.target import Aim
 
-# The broker answers in ~10 ms (FLUX.md 104); the manager in about as long.
-STATE_NS, STATUS_NS, REASON_NS = 2 * S, 1 * S, 300 * MS
-LIST_NS, OVERLAY_NS, SHED_NS = 1500 * MS, 4 * S, 4 * S
-# Where an installation has its broker; `flux` is in its bin.
-_BROKER = re.compile(r"(?P<prefix>.*)/(?:libexec|lib|lib64|lib/[^/]+)/flux/cmd/(?:lt-)?flux-broker(?: \(deleted\))?")
-
-
-class FluxCommand(NamedTuple):
-    """How a broker is asked: the command, whom it runs as, and where the broker listens."""
-
-    path: str
-    user: User | None
-    uri: str
-
-    def __call__(self, *words: str, within_ns: int = STATE_NS) -> Command:
-        """A command of Flux."""
-        return Command([self.path, *words], within_ns, self.user, {**ENVIRONMENT, "FLUX_URI": self.uri})
-
-
-def option(words: Sequence[str], name: str) -> str:
-    """The last value that a broker's command line gives an attribute, as `-Sname=value` or `--setattr=name=value`."""
-    found = ""
-    for at, word in enumerate(words):
-        for head in ("--setattr=", "-S"):
-            if word.startswith(head):
-                text = word[len(head) :] or next(iter(words[at + 1 :]), "")
-                key, equals, value = text.partition("=")
-                if equals and key.strip() == name:
-                    found = value
-    return found
-
-
-def uri(words: Sequence[str], name: str) -> str:
-    """Where a broker listens, by its command line and its name, `flux-broker-RANK`; "" where they don't tell.
-
-    A FLUX_URI in its environment is of no use: that is the instance that it was started in.
-    """
-    if given := option(words, "local-uri"):
-        return given
-    rundir, rank = option(words, "rundir"), name.rpartition("-")[2]
-    return f"local://{rundir}/local-{rank if rank.isdigit() else 0}" if rundir else ""
-
-
-def installed(pid: int) -> str:
-    """The `flux` of the installation that a broker runs from; "" where its place tells nothing."""
-    try:
-        match = _BROKER.fullmatch(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115 - lean
-    except OSError:
-        return ""
-    return f"{match['prefix']}/bin/flux" if match else ""
+# The manager answers in ~10 ms, as the broker does.
+STATUS_NS, REASON_NS = 1 * S, 300 * MS
+OVERLAY_NS, SHED_NS = 4 * S, 4 * S
 
 
 def status_of(unit: str) -> Command:
@@ -82,15 +35,16 @@ class FluxBroker:
     """One Flux broker, and what was learned of it."""
 
     def __init__(self, aim: Aim) -> None:
-        words = proc.words(aim.pid)
-        self.flux = FluxCommand(aim.flux or installed(aim.pid) or "flux", aim.owner, uri(words, aim.name))
+        self.flux = FluxCommand.of(aim)
         self.aim = aim
         self.attrs: dict[str, str] = {}
         self.text = ""  # main's last own status
         at = proc.stat(aim.pid)
         self.began_s = time.time() - (proc.age_ns(at) / S if at else 0)  # a dump of this life is younger
         self.reason = ""  # how the stop began
+        self._state = ""  # at the last look
         self._asked_why = False
+        self.learning = False  # its attributes are asked for by somebody else, who tells them
         self._done = 0
 
     @property
@@ -112,18 +66,19 @@ class FluxBroker:
         """
         began_ns = time.monotonic_ns()
         commands = [self.flux("uptime"), *([status_of(self.aim.unit)] if self.aim.unit else [])]
-        if not self.attrs:
-            commands.append(self.flux("lsattr", "-v"))
         said = yield commands
-        if not self.attrs:
-            self.attrs = flux.attributes(said[-1].text)
         told = printable(said[1].text.strip()) if self.aim.unit else ""
         found = flux.uptime(said[0].text)
+        if not self.attrs and not (self.learning and found and found.state == State.RUN):
+            # A stop that is under way can't be judged without its limits.
+            self.learn((yield [self.flux.list_attributes()]))
         guessed = ""
         if told and not told.startswith(STATUS_PREFIX):
             self.text = told
             guessed = "" if found else flux.guess(told, self.attrs)
-        state = found.state if found else guessed
+        state = self._state = found.state if found else guessed
+        if not state and said[0].why:
+            raise OSError(said[0].why)
         if state and flux.guess(self.text, self.attrs) not in {"", state}:
             self.text = ""  # of an earlier state: a later one of main's was overwritten by ours before it was read
         jobs, progress = 0, ""
@@ -148,13 +103,14 @@ class FluxBroker:
             jobs=jobs,
         )
 
-    def _jobs_here(self) -> Errand[int]:
-        said = (yield [self.list_jobs()])[0]
-        return sum(self.rank in job.on for job in flux.jobs(said.text))
+    def learn(self, said: Sequence[Said]) -> None:
+        """Its attributes, among them the limits of its stop, from the first answer: they do not change."""
+        self.learning = False
+        self.attrs = flux.attributes(said[0].text)
 
-    def list_jobs(self) -> Command:
-        """All jobs that run or are in their CLEANUP."""
-        return self.flux("job", "list", "--user=all", "--states=run,cleanup", within_ns=LIST_NS)
+    def _jobs_here(self) -> Errand[int]:
+        said = (yield [self.flux.list_jobs()])[0]
+        return sum(self.rank in job.on for job in flux.jobs(said.text))
 
     def _progress(self) -> Errand[str]:
         """How far the dump is: keys archived, by its status, and bytes in its file."""
@@ -195,9 +151,14 @@ class FluxBroker:
         return newest(said.text, self.began_s - _CLOCK_SLACK_S, linked=self.attrs["content.dump"] == "auto")
 
     def peers(self) -> Errand[Peers]:
-        """Who holds SHUTDOWN."""
-        said = yield from self._overlay()
-        return flux.peers(said)
+        """Who holds the stop: in SHUTDOWN those that have not said goodbye, in CLEANUP those with work of a job."""
+        nodes = yield from self._overlay()
+        found = flux.peers(nodes)
+        if self._state != State.CLEANUP:
+            return found
+        # Where the plugin is not loaded, it refuses: there is no prolog or epilog of its then.
+        said = (yield [self.flux("jobtap", "query", "perilog.so", within_ns=OVERLAY_NS)])[0]
+        return Peers(found.text, flux.holding_cleanup(nodes, flux.acting(said.text)))
 
     def _overlay(self) -> Errand[list[flux.Node]]:
         said = (yield [self.flux("overlay", "status", "--color=never", within_ns=OVERLAY_NS)])[0]
@@ -209,7 +170,7 @@ class FluxBroker:
     def shed(self, words: str) -> Errand[Sheds]:
         """Disconnect ranks; which jobs that cuts off is asked first."""
         ranks = parse_idset(words)
-        listed = (yield [self.list_jobs()])[0]
+        listed = (yield [self.flux.list_jobs()])[0]
         try:
             nodes = yield from self._overlay()
         except OSError:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from brokerctl.durations import S, as_short
-from brokerctl.errors import ControlError
+from brokerctl.errors import BrokerctlError, ControlError
 from brokerctl.kernel.proc import User
 from brokerctl.logs import eventlog
 from brokerctl.stop import flux
-from brokerctl.stop.broker import FluxCommand
-from brokerctl.stop.errands import Command, Errand
+from brokerctl.stop.errands import Command, Errand, Said
+from brokerctl.stop.fluxcommand import FluxCommand
 from brokerctl.stop.reporting import names, unit_names, units_running
 
 ASK_NS, EVENTLOG_NS = 5 * S, 5 * S
@@ -168,16 +168,24 @@ def _jobs(command: FluxCommand, jobs: list[flux.Job], now_s: float, since_s: flo
         some = old[first : first + AT_ONCE]
         said = yield [command("job", "eventlog", "--format=json", job.f58, within_ns=EVENTLOG_NS) for job in some]
         for job, one in zip(some, said, strict=True):
-            if one.why:
-                unread.append(f"cannot read the eventlog of {job.f58}: {one.why}")
+            try:
+                entries = _entries(one)
+            except BrokerctlError as error:
+                unread.append(f"cannot read the eventlog of {job.f58}: {error}")
                 continue
             whose = f" ({users.get(job.userid, f'uid {job.userid}')}, ranks {job.ranks})"
-            found += of_job(job.f58, whose, eventlog.parse(one.text), now_s, since_s)
+            found += of_job(job.f58, whose, entries, now_s, since_s)
     if unread and len(unread) == min(len(old), JOBS_MAX):
         raise ControlError(unread[0])
     if len(old) > JOBS_MAX:
         unread.append(f"{len(old) - JOBS_MAX} more jobs of an earlier life were not looked at")
     return found + [Finding(text) for text in unread]
+
+
+def _entries(said: Said) -> list[eventlog.Entry]:
+    if said.why:
+        raise ControlError(said.why)
+    return eventlog.parse(said.text)
 
 
 def _housekeeping(kept: Sequence[flux.Housekeeping], limit_ns: int | None, now_s: float) -> list[Finding]:

@@ -13,11 +13,11 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from brokerctl.errors import EXIT_BUG
-from brokerctl.kernel import pidfd, stdio
+from brokerctl.kernel import pidfd
 from brokerctl.kernel.notify import Notifier
 from brokerctl.model.lifecycle import STOPPING
 from brokerctl.model.stopper import Stopper
@@ -47,11 +47,13 @@ from brokerctl.records import (
     Start,
 )
 from brokerctl.records.base import WRAPPER
+from brokerctl.stop.saying import bug, say
 from brokerctl.worlds.live.loop import READ, Loop, Timer
 
 if TYPE_CHECKING:
     from brokerctl.settings import StopSettings
-    from brokerctl.stop.link import Link, Serve
+    from brokerctl.stop.aide import Aide, Serve
+    from brokerctl.stop.link import Link
     from brokerctl.stop.target import Aim
     from brokerctl.worlds.live.runs import Runs
 
@@ -76,18 +78,22 @@ def stop(
     environment: Mapping[str, str] = _NOTHING,
     complaint: str = "",
     trace: Sink | None = None,
+    helper: Aide | None = None,
     life: Serve | None = None,
 ) -> int:
     """Stop what the pidfd `main` means; the exit code (DESIGN 8).
 
     `environment` is for site actions. `complaint` is what went wrong before: a failure, but no reason not to stop.
+    `helper` is one that lives already: it is ended here.
     """
     core: Core | None = None
     try:
-        core = Core(aim, main, settings, environment, trace, life)
+        core = Core(aim, main, settings, environment, trace, helper, life)
         return core.run(complaint)
     except Exception as error:  # noqa: BLE001 - whatever it is, main's stop comes first
-        say(3, f"this is a bug: {type(error).__name__}: {error}; main's end is waited for all the same")
+        say(3, f"{bug(error)}; main's end is waited for all the same")
+        if core is not None and core.told:
+            return EXIT_TOLD
         return last_resort(main, decided=core is not None and core.decided())
 
 
@@ -115,6 +121,7 @@ class Core:
         settings: StopSettings,
         environment: Mapping[str, str],
         trace: Sink | None,
+        helper: Aide | None,
         life: Serve | None,
     ) -> None:
         self._aim = aim
@@ -122,6 +129,7 @@ class Core:
         self._stopper = Stopper(settings)
         self._environment = environment
         self._trace = trace
+        self._helper = helper  # until the link has it
         self._life = life
         self._queue: deque[Event] = deque()
         self._timers: dict[str, Timer] = {}
@@ -130,6 +138,7 @@ class Core:
         self._count = 0
         self._code: int | None = None
         self._sent = False
+        self.told = False  # to end, whether the model has taken it in or not
 
     def decided(self) -> bool:
         """Main has had its SIGTERM, or needs none: a stop is under way."""
@@ -142,20 +151,22 @@ class Core:
             self._notify = Notifier()
             try:
                 loop.ignore(signal.SIGPIPE)
-                loop.handle(ENDING)
+                for signum in ENDING:
+                    signal.signal(signum, self._told_to_end)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-                loop.on_signal = lambda signum: self._post(Signal(signum))
                 loop.settle = self._settle
                 loop.watch(self._main, READ, self._main_gone)
                 self._post(Aimed(self._aim.kind, self._aim.pid, self._aim.name, complaint))
                 loop.run()
             finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # first: what comes from here on is the last resort's
                 if self._link is not None:
                     self._link.close()
+                if self._helper is not None:
+                    self._helper.end()
                 if self._runs is not None:
                     self._runs.close()
                 self._notify.close()
-                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         assert self._code is not None
         return self._code
 
@@ -163,6 +174,11 @@ class Core:
 
     def _post(self, event: Event) -> None:
         self._queue.append(event)
+
+    def _told_to_end(self, signum: int, _frame: FrameType | None) -> None:
+        """A signal handler, which wakes the loop up."""
+        self.told = True
+        self._post(Signal(signum))
 
     def _main_gone(self, _events: int) -> None:
         self._loop.unwatch(self._main)
@@ -211,9 +227,11 @@ class Core:
 
     def _ask(self, order: Query) -> None:
         if self._link is None:
-            from brokerctl.stop.link import Link, serve
+            from brokerctl.stop import aide
+            from brokerctl.stop.link import Link
 
-            self._link = Link(self._loop, self._aim, self._post, self._life or serve)
+            self._link = Link(self._loop, self._aim, self._post, self._life or aide.serve, self._helper)
+            self._helper = None
         self._link.ask(order)
 
     def _signal_main(self, order: SignalMain) -> None:
@@ -265,9 +283,7 @@ class Core:
             adopts=become_subreaper(), user=None if owner.uid == os.geteuid() else owner,
         )  # fmt: skip
         self._loop.handle((signal.SIGCHLD,))
-        self._loop.on_signal = lambda signum: (
-            runs.child_died() if signum == signal.SIGCHLD else self._post(Signal(signum))
-        )
+        self._loop.on_signal = lambda _signum: runs.child_died()
         return runs
 
     def _clean_environment(self) -> dict[str, str]:
@@ -297,12 +313,6 @@ class Core:
         assert self._runs is not None
         self._runs.abandon(order.run)
         self._queue = deque(event for event in self._queue if getattr(event, "run", None) != order.run)
-
-
-def say(level: int, text: str) -> None:
-    """One line for the journal, or for a person at a terminal; it never blocks."""
-    head = "brokerctl stop: " if os.isatty(2) else f"<{level}>"
-    stdio.write(2, f"{head}{text}\n".encode(errors="backslashreplace"))
 
 
 _CARRY_OUT: dict[type[Effect], Callable[[Core, Any], None]] = {

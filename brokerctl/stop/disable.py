@@ -30,15 +30,17 @@ def main(unit: str = "") -> int:
     if not paths:
         print(f"{unit}: has no drop-in {DROP_IN}; nothing to do")
         return 0
-    undo = [away(path, unit) for path in paths]
-    _check(_ask(["systemctl", "daemon-reload"], _RELOAD_NS))
-    left = _show(unit, "ExecStop")
-    if "brokerctl" in left:
+    undo = " && ".join([*(away(path, unit) for path in paths), "systemctl daemon-reload"])
+    failed = _ask(["systemctl", "daemon-reload"], _RELOAD_NS).why
+    if failed:
+        print(f"{unit}: {DROP_IN} is away, but systemd has not taken that in: {failed}; `systemctl daemon-reload` does")
+    elif "brokerctl" in _show(unit, "ExecStop"):
         print(f"{unit}: its ExecStop= still calls brokerctl: see `systemctl cat {unit}`")
-        return EXIT_FOUND
-    print(f"{unit}: {DROP_IN} is disabled; its next stop is the stock one, without brokerctl")
-    print(f"to undo: {' && '.join((*undo, 'systemctl daemon-reload'))}")
-    return 0
+        failed = "still there"
+    else:
+        print(f"{unit}: {DROP_IN} is disabled; its next stop is the stock one, without brokerctl")
+    print(f"to undo: {undo}")
+    return EXIT_FOUND if failed else 0
 
 
 def _refuse_while_stopping(unit: str) -> None:

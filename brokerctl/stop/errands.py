@@ -6,18 +6,19 @@ what it found out. So an errand reads from top to bottom, is tested with recorde
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from brokerctl.durations import MS, S, as_short
 from brokerctl.errors import BrokerctlError
 from brokerctl.kernel import pidfd
 from brokerctl.kernel.proc import User
-from brokerctl.kernel.spawn import Child, spawn
+from brokerctl.kernel.spawn import Begun, Child, Place, begin
 
 # Commands are looked up here and nowhere else: what started us may have any PATH.
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -60,7 +61,9 @@ def nothing() -> Errand[None]:
 
 
 class _Process:
-    """One command under way."""
+    """One command under way; `started` is to be called when the others of its errand are begun, too."""
+
+    child: Child
 
     def __init__(self, command: Command, deadline_ns: int, done: Callable[[Said], None]) -> None:
         self.deadline_ns = min(deadline_ns, time.monotonic_ns() + command.within_ns)
@@ -73,9 +76,8 @@ class _Process:
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         try:
-            self.child: Child = spawn(
-                command.argv, env=command.environment, stdout=out_end, stderr=err_end, cwd="/", user=command.user
-            )
+            place = Place((None, out_end, err_end), cwd="/", user=command.user)
+            self._begun: Begun = begin(command.argv, command.environment, place)
         except OSError:
             os.close(out)
             os.close(err)
@@ -86,6 +88,15 @@ class _Process:
         for fd, buffer in ((out, self._out), (err, self._err)):
             os.set_blocking(fd, False)
             self.streams[fd] = buffer
+
+    def started(self) -> None:
+        """Wait until it runs; OSError where it can't be run."""
+        try:
+            self.child = self._begun.child()
+        except OSError:
+            for fd in self.streams:
+                os.close(fd)
+            raise
 
     def read(self, fd: int) -> bool:
         """Take in what has come; False at its end."""
@@ -117,8 +128,9 @@ class _Process:
             poll.register(self.child.pidfd, select.POLLIN)
             poll.poll(_KILL_PATIENCE_MS)
             self.exited()
-        for fd in self.streams:
-            while not late and self.read(fd) and self._more(fd):
+        for fd, buffer in self.streams.items():
+            # What it has left behind may write for ever.
+            while not late and len(buffer) < OUTPUT_MAX and self.read(fd) and self._more(fd):
                 pass
             os.close(fd)
         os.close(self.child.pidfd)
@@ -141,6 +153,10 @@ class _Process:
             return ""
         said = self._err.decode(errors="replace").strip().splitlines()
         return f"{self._name}: {printable(said[-1])[:WHY_MAX] if said else f'exited with {code}'}"
+
+
+def _refused(command: Command, error: OSError) -> Said:
+    return Said("", f"{command.argv[0]}: {error.strerror}")
 
 
 class _Running(NamedTuple):
@@ -189,20 +205,30 @@ class Runner:
         if not commands:
             self._go_on(running, [])
         # All are begun before the first can be answered, which happens in `turn` alone, or at once, if it can't be run.
-        refused = [(i, no) for i, command in enumerate(commands) if (no := self._begin(command, running, i, told))]
-        for index, answer in refused:
+        refused: dict[int, Said] = {}
+        begun: list[tuple[int, _Process]] = []
+        for index, command in enumerate(commands):
+            try:
+                process = _Process(command, running.deadline_ns, functools.partial(told, index))
+            except OSError as error:
+                refused[index] = _refused(command, error)
+            else:
+                begun.append((index, process))
+        for index, process in begun:
+            try:
+                process.started()
+            except OSError as error:
+                refused[index] = _refused(commands[index], error)
+            else:
+                self._watch(process)
+        for index, answer in refused.items():
             told(index, answer)
 
-    def _begin(self, command: Command, running: _Running, index: int, told: Callable[[int, Said], None]) -> Said | None:
-        try:
-            process = _Process(command, running.deadline_ns, lambda said: told(index, said))
-        except OSError as error:
-            return Said("", f"{command.argv[0]}: {error.strerror}")
+    def _watch(self, process: _Process) -> None:
         self._processes.add(process)
         for fd in (*process.streams, process.child.pidfd):
             self._by_fd[fd] = process
             self._poll.register(fd, select.POLLIN)
-        return None
 
     @property
     def busy(self) -> bool:
@@ -250,17 +276,31 @@ class Runner:
             self._end(process)
 
 
+class Pending(Generic[T]):
+    """One errand that is begun at once; `result` waits for its end. At the end of its `with` nothing is left of it."""
+
+    def __init__(self, errand: Errand[T], within_ns: int) -> None:
+        self._found: list[tuple[T | None, str]] = []
+        self._runner = Runner()
+        self._runner.start(errand, within_ns, lambda value, why: self._found.append((value, why)))
+
+    def __enter__(self) -> Pending[T]:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._runner.close()
+
+    def result(self) -> tuple[T | None, str]:
+        """What it returns, or None and why not."""
+        while not self._found:
+            self._runner.turn()
+        return self._found[0]
+
+
 def attempt(errand: Errand[T], within_ns: int) -> tuple[T | None, str]:
     """One errand to its end: what it returns, or None and why not."""
-    found: list[tuple[T | None, str]] = []
-    runner = Runner()
-    try:
-        runner.start(errand, within_ns, lambda value, why: found.append((value, why)))
-        while not found:
-            runner.turn()
-    finally:
-        runner.close()
-    return found[0]
+    with Pending(errand, within_ns) as pending:
+        return pending.result()
 
 
 def carry_out(errand: Errand[T], within_ns: int) -> T | None:

@@ -169,6 +169,31 @@ def peers(nodes: list[Node]) -> Peers:
     return Peers(_named([node.host for node in there]), tuple(holding))
 
 
+def holding_cleanup(nodes: list[Node], acting: frozenset[int]) -> tuple[Holding, ...]:
+    """Who holds CLEANUP: where a prolog or epilog still runs (`acting`), or who does not answer.
+
+    Nobody says goodbye before SHUTDOWN, so all the others are there as they should be.
+    """
+    found = []
+    for index, node in enumerate(nodes[1:], 1):
+        if _is_gone(node) or (_is_known(node) and node.rank not in acting):
+            continue
+        severs = idset(below.rank for below in subtree(nodes, index))
+        status = "a prolog or epilog runs there" if _is_known(node) else f"does not answer ({node.status})"
+        found.append(Holding(node.rank, node.host, status, severs))
+    return tuple(found)
+
+
+def acting(text: str) -> frozenset[int]:
+    """The ranks where a prolog or epilog still runs, by `flux jobtap query perilog.so`."""
+    try:
+        procs: Any = msgspec.json.decode(text)["procs"]
+        idsets = [str(one["active_ranks"]) for one in procs.values()]
+        return frozenset(rank for ranks in idsets if ranks for rank in parse_idset(ranks))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError):
+        return frozenset()
+
+
 def _is_gone(node: Node) -> bool:
     return node.status.partition(" ")[0] in GONE
 

@@ -5,6 +5,7 @@ It is forked from the core, so it starts in a millisecond. All that can hang is 
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from brokerctl.stop.reporting import Reporter
 from brokerctl.stop.target import Aim
 
 if TYPE_CHECKING:
+    from brokerctl.stop.ahead import Ahead
     from brokerctl.stop.supervised import Supervised
 
 _READ = 64 << 10
@@ -24,20 +26,22 @@ _READ = 64 << 10
 MARGIN_NS = 100 * MS
 
 
-def serve(questions: int, answers: int, aim: Aim) -> None:
-    """Answer what comes until the questions end."""
-    Helper(questions, answers, aim).run()
+def serve(questions: int, answers: int, aim: Aim, ahead: Ahead | None = None) -> None:
+    """Answer what comes until the questions end; `ahead` is what is asked already."""
+    gc.enable()  # the core starts without it
+    Helper(questions, answers, aim, ahead).run()
 
 
 class Helper:
     """The questions of one core about one main."""
 
-    def __init__(self, questions: int, answers: int, aim: Aim) -> None:
+    def __init__(self, questions: int, answers: int, aim: Aim, ahead: Ahead | None) -> None:
         self._questions = questions
         self._answers = answers
         self._buffer = b""
         self._ended = False
-        self._runner = Runner()
+        self._ahead = ahead
+        self._runner = Runner() if ahead is None else ahead.runner
         self._broker = _broker(aim)
         self._reporter = Reporter(self._broker)
 
@@ -45,6 +49,9 @@ class Helper:
         """To the end of the questions."""
         self._runner.watch(self._questions, self._read)
         try:
+            if self._ahead is not None and isinstance(self._broker, FluxBroker):
+                self._broker.learning = True
+                self._ahead.then(self._broker.learn)
             while not self._ended:
                 self._runner.turn()
         finally:
@@ -55,12 +62,20 @@ class Helper:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         self._ended = not data or len(self._buffer) > LINE_MAX
         for line in lines:
-            asked = question(line)
-            self._runner.start(
-                self._errand(asked),
-                max(0, asked.within_ns - MARGIN_NS),
-                lambda answer, why, number=asked.id: self._reply(Reply(number, answer, why)),  # type: ignore[misc]
-            )
+            self._asked(question(line))
+
+    def _asked(self, asked: Question) -> None:
+        if asked.ask == "before" and self._ahead is not None:
+            self._ahead.then(lambda said: self._answer(asked, self._reporter.before(said[1:])))
+        else:
+            self._answer(asked, self._errand(asked))
+
+    def _answer(self, asked: Question, errand: Errand[AnyAnswer]) -> None:
+        self._runner.start(
+            errand,
+            max(0, asked.within_ns - MARGIN_NS),
+            lambda answer, why: self._reply(Reply(asked.id, answer, why)),
+        )
 
     def _errand(self, asked: Question) -> Errand[AnyAnswer]:
         broker, words = self._broker, asked.words
@@ -81,7 +96,7 @@ class Helper:
         if len(line) > LINE_MAX:
             line = encode(Reply(reply.id, error=f"an answer of {len(line)} bytes is too long"))
         view = memoryview(line)
-        while view:  # the core reads; if it has gone, SIGPIPE ends us, as it should
+        while view:  # where the core has gone this raises, which ends us, as it should
             view = view[os.write(self._answers, view) :]
 
 

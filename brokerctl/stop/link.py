@@ -7,16 +7,12 @@ starts another, at most three times.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
-from brokerctl.kernel import pidfd
-from brokerctl.kernel.offspring import beget
-from brokerctl.kernel.spawn import Child
 from brokerctl.records import Answered, Query, QueryFailed
-from brokerctl.stop import protocol
+from brokerctl.stop import aide, protocol
+from brokerctl.stop.aide import Aide, Serve
 from brokerctl.stop.target import Aim
 from brokerctl.worlds.live.loop import READ, Loop, Timer
 
@@ -28,45 +24,41 @@ LATE_NS = 1_000_000_000
 _READ = 64 << 10
 
 Post = Callable[[Answered | QueryFailed], None]
-Serve = Callable[[int, int, Aim], None]
-
-
-def serve(questions: int, answers: int, aim: Aim) -> None:
-    """The helper's life; it is imported where it lives."""
-    from brokerctl.stop.helper import serve as life
-
-    life(questions, answers, aim)
 
 
 class Link:
-    """One helper at a time; `post` gets an answer, or why there is none, for each question."""
+    """One helper at a time; `post` gets an answer, or why there is none, for each question.
 
-    def __init__(self, loop: Loop, aim: Aim, post: Post, life: Serve = serve) -> None:
+    `first` lives already; it is the link's from now on.
+    """
+
+    def __init__(self, loop: Loop, aim: Aim, post: Post, life: Serve = aide.serve, first: Aide | None = None) -> None:
         self._loop = loop
         self._aim = aim
         self._post = post
         self._life = life
-        self._child: Child | None = None
-        self._questions = self._answers = -1
+        self._aide: Aide | None = None
         self._buffer = b""
         self._open: dict[int, Timer] = {}
         self._started = 0
         self._not_before_ns = 0
+        if first is not None:
+            self._take(first)
 
     @property
     def pid(self) -> int | None:
         """The helper that lives, if one does."""
-        return None if self._child is None else self._child.pid
+        return None if self._aide is None else self._aide.child.pid
 
     def ask(self, query: Query) -> None:
         """Hand a question to the helper, which is started for it if there is none."""
         failed = self._start()
-        if failed:
+        if self._aide is None:
             self._post(QueryFailed(query.query, failed))
             return
         line = protocol.encode(protocol.Question(query.query, query.what, query.words, query.within_ns))
         try:
-            sent = os.write(self._questions, line)
+            sent = os.write(self._aide.questions, line)
         except OSError as error:
             sent, failed = -1, error.strerror or str(error)
         self._open[query.query] = self._loop.after(query.within_ns + LATE_NS, lambda: self._end("the helper hangs"))
@@ -77,39 +69,28 @@ class Link:
 
     def _start(self) -> str:
         """Start one if there is none; what went wrong, or nothing."""
-        if self._child is not None:
+        if self._aide is not None:
             return ""
         if self._started > RESTARTS_MAX:
             return f"the helper has ended {self._started} times"
-        now_ns = time.monotonic_ns()
-        if now_ns < self._not_before_ns:
+        if time.monotonic_ns() < self._not_before_ns:
             return "the helper is about to be started again"
-        self._not_before_ns = now_ns + (BACK_OFF_NS << self._started)
-        self._started += 1
         try:
-            self._child = self._beget()
+            self._take(aide.begin(self._aim, self._life))
         except OSError as error:
             return f"no helper can be started: {error.strerror}"
-        self._loop.watch(self._answers, READ, self._readable)
         return ""
 
-    def _beget(self) -> Child:
-        asked, self._questions = os.pipe()
-        self._answers, answered = os.pipe()
-        os.set_blocking(self._questions, False)
-        os.set_blocking(self._answers, False)
-        try:
-            return beget(lambda reader, writer: self._life(reader, writer, self._aim), asked, answered)
-        except OSError:
-            self._close()
-            raise
-        finally:
-            os.close(asked)
-            os.close(answered)
+    def _take(self, one: Aide) -> None:
+        self._aide = one
+        self._not_before_ns = time.monotonic_ns() + (BACK_OFF_NS << self._started)
+        self._started += 1
+        self._loop.watch(one.answers, READ, self._readable)
 
     def _readable(self, _events: int) -> None:
+        assert self._aide is not None
         try:
-            data = os.read(self._answers, _READ)
+            data = os.read(self._aide.answers, _READ)
         except BlockingIOError:
             return
         if not data:
@@ -146,17 +127,8 @@ class Link:
 
     def close(self) -> None:
         """End the helper and reap it."""
-        child, self._child = self._child, None
-        if child is None:
-            return
-        self._loop.unwatch(self._answers)
-        self._close()
-        pidfd.send(child.pidfd, signal.SIGKILL)
-        with suppress(ChildProcessError):  # it was reaped with others
-            os.waitpid(child.pid, 0)
-        os.close(child.pidfd)
-
-    def _close(self) -> None:
-        os.close(self._questions)
-        os.close(self._answers)
-        self._buffer = b""
+        one, self._aide = self._aide, None
+        if one is not None:
+            self._loop.unwatch(one.answers)
+            one.end()
+            self._buffer = b""

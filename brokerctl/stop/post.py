@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brokerctl.errors import EXIT_FOUND, UsageError
-from brokerctl.kernel import stdio
+from brokerctl.stop.saying import bug, say
 
 if TYPE_CHECKING:
+    from brokerctl.stop.errands import Pending, Said
     from brokerctl.stop.journal import Entry
 
 JOURNAL_NS = 3_000_000_000
@@ -25,14 +26,14 @@ def main(unit: str = "") -> int:
     if "SERVICE_RESULT" not in os.environ:
         raise UsageError("--post: is for ExecStopPost=, where systemd says how the service has ended")
     try:
-        from brokerctl.stop import verdict
+        with _reading() as journal:
+            from brokerctl.stop import verdict  # which takes as long as the reading
 
-        end = verdict.ending(os.environ)
-        found = verdict.verdict(end, _journal())
+            found = verdict.verdict(verdict.ending(os.environ), _entries(journal))
     except Exception as error:  # noqa: BLE001 - see above
-        _say(_WARNING, f"no verdict, this is a bug: {type(error).__name__}: {error}")
+        say(_WARNING, f"no verdict, {bug(error)}")
         return 0
-    _say(found.level, f"{unit}: {found.text}" if unit else found.text)
+    say(found.level, f"{unit}: {found.text}" if unit else found.text)
     return EXIT_FOUND if found.hidden else 0
 
 
@@ -40,32 +41,37 @@ def ended(environment: Mapping[str, str] = os.environ) -> int:
     """An ExecStop without a main: the service has ended by itself (SYSTEMD.md 56). One line, and the same code."""
     code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
     if not code:
-        _say(_INFO, "nothing to stop: there is no main process")
+        say(_INFO, "nothing to stop: there is no main process")
         return 0
     how = f"exit {status}" if code == "exited" else f"SIG{status}"
     if code == "exited" and status != "0":
         try:
-            from brokerctl.stop import journal, verdict
+            from brokerctl.stop import story, verdict
 
-            failed = verdict.hidden_failure(journal.story(_journal()))
+            failed = verdict.hidden_failure(story.story(_journal()))
         except Exception as error:  # noqa: BLE001 - see above
-            _say(_WARNING, f"this is a bug: {type(error).__name__}: {error}")
+            say(_WARNING, bug(error))
             failed = ""
         if failed:
-            _say(3, f"nothing to stop: main has ended by itself ({how}), and {failed}")
+            say(3, f"nothing to stop: main has ended by itself ({how}), and {failed}")
             return EXIT_FOUND
-    _say(_INFO, f"nothing to stop: main has ended by itself ({how})")
+    say(_INFO, f"nothing to stop: main has ended by itself ({how})")
     return 0
 
 
 def _journal() -> list[Entry]:
-    from brokerctl.stop.errands import carry_out
+    with _reading() as journal:
+        return _entries(journal)
+
+
+def _entries(journal: Pending[tuple[list[Entry], list[Said]]]) -> list[Entry]:
+    found, _ = journal.result()
+    return found[0] if found else []
+
+
+def _reading() -> Pending[tuple[list[Entry], list[Said]]]:
+    from brokerctl.stop.errands import Pending
     from brokerctl.stop.journal import entries
 
-    invocation = os.environ.get("INVOCATION_ID", "")
-    return (carry_out(entries(invocation), JOURNAL_NS) or []) if invocation else []
-
-
-def _say(level: int, text: str) -> None:
-    head = "brokerctl stop: " if os.isatty(2) else f"<{level}>"
-    stdio.write(2, f"{head}{text}\n".encode(errors="backslashreplace"))
+    failed = os.environ.get("SERVICE_RESULT") != "success"  # why is what the manager says
+    return Pending(entries(os.environ.get("INVOCATION_ID", ""), manager=failed), JOURNAL_NS)

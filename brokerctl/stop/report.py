@@ -14,7 +14,7 @@ from brokerctl.durations import S, as_short
 from brokerctl.model.words import signal_name
 from brokerctl.stop.errands import printable
 from brokerctl.stop.flux import STATE_CLEANUP, Housekeeping, Job
-from brokerctl.stop.journal import Story
+from brokerctl.stop.story import Story
 
 LINE_MAX = 300
 JOBS_SHOWN, USERS_SHOWN, NAMES_SHOWN = 8, 10, 8

@@ -13,8 +13,9 @@ from brokerctl.kernel.cgroup import Cgroup, folder_of
 from brokerctl.records.stops import Report
 from brokerctl.stop import flux, report
 from brokerctl.stop.broker import FluxBroker
-from brokerctl.stop.errands import Command, Errand
-from brokerctl.stop.journal import READ_NS, SYNC, read, reading, story
+from brokerctl.stop.errands import Command, Errand, Said
+from brokerctl.stop.journal import entries
+from brokerctl.stop.story import story
 
 if TYPE_CHECKING:
     from brokerctl.stop.supervised import Supervised
@@ -33,12 +34,12 @@ class Reporter:
         self._invocation = os.environ.get("INVOCATION_ID", "")
         self._housekeeping: list[flux.Housekeeping] = []
 
-    def before(self) -> Errand[Report]:
-        """Which jobs run, and which housekeeping."""
+    def before(self, said: Sequence[Said] = ()) -> Errand[Report]:
+        """Which jobs run, and which housekeeping; `said` is what `flux job list` and the job manager have answered."""
         broker = self._broker
         if not isinstance(broker, FluxBroker) or broker.rank:
             return Report()
-        said = yield [broker.list_jobs(), broker.flux("module", "stats", "job-manager", within_ns=READ_NS)]
+        said = said or (yield [broker.flux.list_jobs(), broker.flux.job_manager()])
         self._housekeeping = flux.housekeeping(said[1].text)
         if said[0].why:
             return Report(tuple(report.before(report.Before())))
@@ -54,8 +55,8 @@ class Reporter:
         ended = Command(
             ["systemctl", "show", "--property=ExecMainCode,ExecMainStatus", "--", unit or "-.slice"], ASK_NS
         )
-        shown, units, _, *dumped = yield [ended, units_running(), SYNC, *finding]
-        logged = (yield [reading(self._invocation)])[0].text if self._invocation else ""
+        logged, answers = yield from entries(self._invocation, ended, units_running(), *finding)
+        shown, units, *dumped = answers
         try:
             dump = broker.dump(dumped[0]) if isinstance(broker, FluxBroker) and dumped else None
         except OSError:
@@ -64,7 +65,7 @@ class Reporter:
         return _report(
             report.After(
                 facts=report.facts(words),
-                story=story(read(logged), broker.rank),
+                story=story(logged, broker.rank),
                 exit_text=report.exit_text(fields.get("ExecMainCode", ""), fields.get("ExecMainStatus", "")),
                 perilog_units=unit_names(units.text),
                 leftovers=leftovers(self._folder),

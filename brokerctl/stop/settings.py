@@ -50,6 +50,9 @@ def load(path: str) -> Configuration:
         file = config.validate(config.parse_toml(_read(fd, path), path), StopFile, path)
     if file.flux and not PurePath(file.flux).is_absolute():
         raise ConfigError(f"{path}: flux: {file.flux!r} is no absolute path")
+    for name, value in file.environment.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ConfigError(f"{path}: environment: {name!r}: is no variable; expected a name without '=', and no NUL")
     for index, entry in enumerate(file.actions):
         if entry.ranks:
             raise ConfigError(f"{path}: actions[{index}].ranks: a site action runs here; expected no ranks")

@@ -15,13 +15,14 @@ from brokerctl.kernel import proc
 from brokerctl.model.lifecycle import State
 from brokerctl.records.stops import Holding, Limits, Look, Peers, ShedRank, Sheds
 from brokerctl.stop.errands import Errand, nothing
-from brokerctl.stop.target import Aim
+from brokerctl.stop.target import Aim, verb_of
 from brokerctl.worlds.live import client, rundir
 
 # It answers within a turn of its loop (worlds.live.client); one that doesn't is stopped.
 ANSWER_S = 1.0
 # Ranks that don't answer are waited for one after the other.
 BLAME_NS = 4 * S
+SILENT = "does not answer"
 _RANKS = re.compile(r"\(rank ([0-9,-]+)\)$")
 
 
@@ -32,7 +33,7 @@ class Supervised:
         self.aim = aim
         self.rank = 0
         self._tree = where(aim)
-        self._rundir = self._tree / "0" if "start" in proc.words(aim.pid) else self._tree
+        self._rundir = self._tree / "0" if verb_of(proc.words(aim.pid)) == "start" else self._tree
 
     def look(self) -> Errand[Look]:
         """What it does now."""
@@ -58,13 +59,15 @@ class Supervised:
     def peers(self) -> Errand[Peers]:
         """Who is waited for; to blame is who doesn't answer, or has nobody to wait for itself.
 
-        One that has a limit for them sheds them itself.
+        One that has a limit for them sheds them itself. In CLEANUP all are there as they should be, but who is silent.
         """
         yield from nothing()
         told = self._status()
         text = str(told["peers"])
         deadline_ns = time.monotonic_ns() + BLAME_NS
         blamed = [] if told["left_ns"] is not None else self._to_blame(text, deadline_ns)
+        if told["state"] == State.CLEANUP:
+            blamed = [(rank, status) for rank, status in blamed if status == SILENT]
         return Peers(text, tuple(Holding(rank, status=status) for rank, status in blamed))
 
     def _to_blame(self, waiting: str, deadline_ns: int) -> list[tuple[int, str]]:
@@ -75,7 +78,7 @@ class Supervised:
             try:
                 told = client.ask(self._tree / str(rank), "status", timeout_s=ANSWER_S)
             except ControlError:
-                found.append((rank, "does not answer"))
+                found.append((rank, SILENT))
                 continue
             below = str(told.get("peers", "")) if told.get("state") == State.SHUTDOWN else ""
             found += self._to_blame(below, deadline_ns) if below else [(rank, f"in {told.get('state')}")]
@@ -114,6 +117,8 @@ def where(aim: Aim) -> Path:
     words = proc.words(aim.pid)
     option = None
     for at, word in enumerate(words):
+        if word == "--":
+            break  # what follows is the words of its program
         if word == "--rundir" and at + 1 < len(words):
             option = words[at + 1]
         elif word.startswith("--rundir="):

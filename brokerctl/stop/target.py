@@ -70,13 +70,19 @@ def kind_of(words: list[str], name: str) -> Kind:
 
     `flux broker` runs the broker as `broker`; it calls itself flux-broker-RANK.
     """
-    names = [os.path.basename(word) for word in words[:4]]  # noqa: PTH119 - lean
-    if any(one.removeprefix("lt-").startswith(FLUX_BROKER) for one in (name, *names[:1])):
+    first = os.path.basename(words[0]) if words else ""  # noqa: PTH119 - lean
+    if any(one.removeprefix("lt-").startswith(FLUX_BROKER) for one in (name, first)):
         return "flux"
-    for at, word in enumerate(names):
-        if word == BROKERCTL or (word == "__main__.py" and f"/{BROKERCTL}/" in words[at]):
-            return "brokerctl" if BROKERS.intersection(words[at + 1 : at + 3]) else "other"
-    return "other"
+    return "brokerctl" if verb_of(words) else "other"
+
+
+def verb_of(words: list[str]) -> str:
+    """Which of `BROKERS` an argument list of brokerctl calls; "" where it is none."""
+    for at, word in enumerate(words[:4]):
+        name = os.path.basename(word)  # noqa: PTH119 - lean
+        if name == BROKERCTL or (name == "__main__.py" and f"/{BROKERCTL}/" in word):
+            return next((one for one in words[at + 1 : at + 3] if one in BROKERS), "")
+    return ""
 
 
 def unit_of(pid: int) -> str:

@@ -12,7 +12,8 @@ from brokerctl.durations import as_short
 from brokerctl.model.words import signal_name
 from brokerctl.records import Ended
 from brokerctl.stop.errands import printable
-from brokerctl.stop.journal import Entry, Story, story
+from brokerctl.stop.journal import Entry
+from brokerctl.stop.story import Story, story
 
 LINE_MAX = 400
 ERR, INFO = 3, 6

@@ -33,6 +33,15 @@ def test_the_exit_code_is_the_first_nonzero_of_rc2_cleanup_rc3():
         assert driver.code == expected
 
 
+def test_who_is_named_at_the_end_is_whose_code_it_is():
+    """The cleanup list is made first, by what is configured; it fails second."""
+    driver = Driver(settings("hardened", rc2=(action("rc2"),), cleanup=(action("c"),))).until_run()
+    driver.exits("rc2.0", 7)
+    driver.exits("cleanup.0", 3)
+    assert driver.code == 7
+    assert driver.logs[-1] == "exit code 7: the first to fail was rc2.0: rc2"
+
+
 @pytest.mark.parametrize("rc", [0, 1, 2, 32, 64, 126, 127, 128, 129, 254, 255])
 def test_every_exit_code_of_an_action_becomes_the_brokers(rc):
     driver = Driver(settings(cleanup=(action("c"),))).until_run()

@@ -13,7 +13,7 @@ import msgspec
 from brokerctl import cli
 from brokerctl.durations import MS, S
 from brokerctl.model.stopper import Stopper, watch
-from brokerctl.records import SignalMain
+from brokerctl.records import Signal, SignalMain
 from brokerctl.records.stops import Look, Report
 from brokerctl.stop import core, protocol, target
 
@@ -40,7 +40,8 @@ handle, stop = Stopper.handle, core.stop
 def broken(self, now_ns, event, out):
     handle(self, now_ns, event, out)
     continued = where == "continued" and SignalMain(signal.SIGCONT) in out
-    if what == "raise" and (continued or where in {"start", self.watch.state}):
+    told = where == "told" and isinstance(event, Signal)
+    if what == "raise" and (continued or told or where in {"start", self.watch.state}):
         raise RuntimeError("broken for a test")
 
 
@@ -50,6 +51,7 @@ if how:
 
 
 def quick(aim, main, settings, **more):
+    more.pop("helper").end()  # the one in its place is the test's
     if how:
         settings = msgspec.structs.replace(settings, ask_timeout_ns=500 * MS, ask_patience_ns=1 * S)
     return stop(aim, main, settings, **more, life=helper)

@@ -14,6 +14,7 @@ from brokerctl.kernel.proc import User
 from brokerctl.logs import eventlog
 from brokerctl.stop import check, disable
 from brokerctl.stop.broker import FluxCommand
+from brokerctl.stop.errands import Said
 from tests.stop.recordings import drive, text
 
 COMMAND = FluxCommand("/usr/bin/flux", None, verb.URI)
@@ -140,15 +141,13 @@ def test_a_flux_that_can_not_be_asked_is_no_flux_without_findings(more, words):
         drive(check.running(check.Asked(COMMAND, None)), answers(**more))
 
 
-def test_one_eventlog_that_can_not_be_read_costs_no_other():
+@pytest.mark.parametrize(("said", "why"), [(OSError("purged"), "purged"), ("{}\n", "no event of an eventlog: ")])
+def test_one_eventlog_that_can_not_be_read_costs_no_other(said, why):
     second = {**JOB, "id": 1}
     told = answers(**{"job list": f"{json.dumps(JOB)}\n{json.dumps(second)}\n"})
-
-    def answer(argv):
-        return OSError("purged") if argv[-1] == "ƒ2" else told(argv)
-
-    lines, _ = drive(check.running(check.Asked(COMMAND, None)), answer)
+    lines, _ = drive(check.running(check.Asked(COMMAND, None)), lambda argv: said if argv[-1] == "ƒ2" else told(argv))
     assert [one.text.partition(" ")[0] for one in lines] == ["ƒf5zYto", "cannot"]
+    assert lines[1].text.startswith(f"cannot read the eventlog of ƒ2: {why}")
     assert lines[1].repair == ()
 
 
@@ -203,6 +202,13 @@ def test_a_file_that_is_no_eventlog_is_named(tmp_path):
     assert str(tmp_path / "f1") in err
 
 
+def test_a_saved_eventlog_that_is_too_large_is_told_and_counts(tmp_path):
+    with (tmp_path / "f1").open("wb") as file:
+        file.truncate(verb.EVENTLOG_SIZE_MAX + 1)
+    told = f"{tmp_path}/f1: larger than 16 MiB, not looked at\n1 finding\n"
+    assert run("--eventlogs", str(tmp_path)) == (1, told, "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root asks as somebody else")
 def test_root_asks_as_the_owner_of_the_socket(tmp_path):
     path = tmp_path / "local"
@@ -238,6 +244,24 @@ def test_disable_gives_the_stock_stop_back_and_says_how_to_undo_it(private_syste
     undo = done.stdout.splitlines()[-1].removeprefix("to undo: ")
     private_systemd.run(["sh", "-c", undo])
     assert private_systemd.show("x.service", "DropInPaths") == {"DropInPaths": str(path)}
+
+
+def test_where_the_reload_fails_it_is_told_what_was_done_and_what_is_left_to_do(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "x.service.d" / disable.DROP_IN
+    path.parent.mkdir()
+    path.touch()
+
+    def ask(argv, _within_ns):
+        if "daemon-reload" in argv:
+            return Said("", "systemctl daemon-reload: no answer within 30s")
+        return Said(f"{path}\n" if "--property=DropInPaths" in argv else "")
+
+    monkeypatch.setattr(disable, "ADMINISTRATOR", tmp_path)
+    monkeypatch.setattr(disable, "_ask", ask)
+    assert disable.main("x.service") == 1
+    told, undo = capsys.readouterr().out.splitlines()
+    assert "is away, but systemd has not taken that in: systemctl daemon-reload: no answer within 30s" in told
+    assert undo == f"to undo: mv {path}.disabled {path} && systemctl daemon-reload"
 
 
 def test_a_drop_in_of_a_package_is_masked(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_an_exception_in_a_stop_that_is_under_way_sends_nothing(main, tmp_path):
     assert (tmp_path / "state").read_text() == "saved after 1"
 
 
-@pytest.mark.parametrize("how", ["", "raise:cleanup"])
+@pytest.mark.parametrize("how", ["", "raise:cleanup", "raise:told"])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_told_to_end_it_ends_at_once_with_75_also_in_its_last_resort(main, tmp_path, how, signum):
     wrapper = begin(main, tmp_path, how)

@@ -7,6 +7,7 @@ import pytest
 from brokerctl.durations import MS, S
 from brokerctl.errors import ControlError
 from brokerctl.kernel.proc import User
+from brokerctl.stop import errands
 from brokerctl.stop.errands import OUTPUT_MAX, Command, Runner, Said, attempt, carry_out
 
 LONG_NS = 20 * S
@@ -146,3 +147,13 @@ def test_closing_ends_what_is_under_way_and_tells_nobody():
     runner.close()
     assert not runner.busy
     assert descriptors() == before
+
+
+def test_who_is_left_behind_by_a_command_and_writes_faster_than_it_is_read_is_not_read_for_ever(monkeypatch):
+    looks, more = [], errands._Process._more
+    monkeypatch.setattr(errands._Process, "_more", lambda _self, fd: looks.append(fd) or more(fd))
+    monkeypatch.setattr(errands, "_CHUNK", 16)
+    monkeypatch.setattr(errands, "OUTPUT_MAX", 1 << 16)
+    (one,) = said(sh("yes & sleep 0.2"))
+    assert (len(one.text) <= 1 << 16, one.why) == (True, "")
+    assert len(looks) <= (1 << 16) / 16

@@ -95,6 +95,33 @@ def test_a_router_that_does_not_answer_is_to_blame_with_all_below_it():
     assert found.holding == (Holding(1, "picl1", "does not answer (Connection timed out)", "2"),)
 
 
+PERILOG = (
+    '{"name":"perilog.so","procs":'
+    '{"ƒ1":{"name":"epilog","active_ranks":"2-3"},"ƒ2":{"active_ranks":"0,7"},"ƒ3":{"active_ranks":""}}}'
+)
+
+
+def test_where_a_prolog_or_epilog_runs_is_told_by_its_plugin():
+    assert flux.acting(PERILOG) == {0, 2, 3, 7}
+    for nothing in ("", "flux-jobtap: not found", "{}", '{"procs":[]}', '{"procs":{"ƒ1":{}}}', '{"procs":{"ƒ1":7}}'):
+        assert flux.acting(nothing) == frozenset()
+
+
+def test_in_cleanup_only_who_does_not_answer_or_runs_a_prolog_or_epilog_is_to_blame():
+    tree = (
+        "0 a: full\n├─ 1 b: partial\n│  ├─ 2 c: full\n│  └─ 4 e: Connection timed out\n├─ 3 d: full\n└─ 7 f: lost x\n"
+    )
+    assert flux.holding_cleanup(flux.overlay(tree), flux.acting(PERILOG)) == (
+        Holding(2, "c", "a prolog or epilog runs there"),
+        Holding(4, "e", "does not answer (Connection timed out)"),
+        Holding(3, "d", "a prolog or epilog runs there"),
+    )
+    assert flux.holding_cleanup(flux.overlay(text("overlay-full")), frozenset()) == ()
+    assert flux.holding_cleanup(flux.overlay(tree), frozenset({1}))[0] == Holding(
+        1, "b", "a prolog or epilog runs there", "2,4"
+    )
+
+
 def test_what_a_rank_says_of_itself_can_be_logged():
     (one,) = flux.peers(flux.overlay("0 a: full\n└─ 1 e\x1bvil\x07: Gone\x1bfishing\n")).holding
     assert (one.host, one.status) == ("e?vil?", "does not answer (Gone?fishing)")
@@ -147,4 +174,5 @@ def test_no_output_is_a_reason_to_fail(any_text):
     flux.peers(flux.overlay(f"0 a: full\n├─ {any_text}"))
     flux.jobs(any_text)
     flux.housekeeping(any_text)
+    flux.acting(any_text)
     flux.guess(any_text, {})

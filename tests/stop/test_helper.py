@@ -9,14 +9,14 @@ import pytest
 
 from brokerctl.durations import MS, S
 from brokerctl.kernel import proc
-from brokerctl.kernel.offspring import beget
 from brokerctl.records.stops import Holding, Limits, Look, Peers, Report, ShedRank, Sheds
-from brokerctl.stop import protocol
-from brokerctl.stop.broker import FluxBroker, newest, option, uri
+from brokerctl.stop import aide, protocol
+from brokerctl.stop.broker import FluxBroker, newest
 from brokerctl.stop.errands import Said
-from brokerctl.stop.helper import serve
+from brokerctl.stop.fluxcommand import option, uri
 from brokerctl.stop.protocol import STATUS_PREFIX, Question
 from brokerctl.stop.target import Aim
+from tests.stop.real_flux import wait_for
 from tests.stop.recordings import FOLDER, drive, text
 
 PATIENCE_S = 20
@@ -31,6 +31,7 @@ uptime) cat @FOLDER@/uptime ;;
 "overlay disconnect 1") ;;
 "overlay disconnect"*) echo "flux-overlay: not now" >&2; exit 1 ;;
 "job list"*) cat {FOLDER}/job-list.txt ;;
+"jobtap query perilog.so") echo '{{"procs":{{"ƒabc":{{"active_ranks":"@ACTING@"}}}}}}' ;;
 "module stats"*) cat {FOLDER}/stats-job-manager.txt ;;
 *) echo "unknown: $*" >&2; exit 1 ;;
 esac
@@ -40,12 +41,8 @@ esac
 class Core:
     """Asks a helper, and takes its answers in as they come."""
 
-    def __init__(self, aim):
-        asked, self._questions = os.pipe()
-        self._answers, answered = os.pipe()
-        self.child = beget(lambda reader, writer: serve(reader, writer, aim), asked, answered)
-        os.close(asked)
-        os.close(answered)
+    def __init__(self, aim, life):
+        self.child, self._questions, self._answers = aide.begin(aim, life)
         self._buffer = b""
         self._count = 0
 
@@ -98,19 +95,54 @@ class Core:
 def flux(tmp_path, monkeypatch):
     """The folder of a `flux` that prints recordings; `uptime` and `hang-COMMAND` in it are for the test to write."""
     monkeypatch.delenv("INVOCATION_ID", raising=False)
-    (tmp_path / "flux").write_text(FLUX.replace("@FOLDER@", str(tmp_path)))
+    (tmp_path / "flux").write_text(FLUX.replace("@FOLDER@", str(tmp_path)).replace("@ACTING@", "2"))
     (tmp_path / "flux").chmod(0o755)
     (tmp_path / "uptime").write_text(text("uptime-shutdown"))
     return tmp_path
 
 
-@pytest.fixture
-def core(flux):
-    """A core whose main is this very process."""
-    owner = proc.credentials(os.getpid())
-    made = Core(Aim("flux", os.getpid(), "flux-broker-0", "", owner, str(flux / "flux")))
+@pytest.fixture(params=[aide.serve, aide.serve_first], ids=["a later helper", "the first helper"])
+def core(flux, request):
+    """A core whose main is this very process, and a helper of either life."""
+    made = Core(aim_at(flux), request.param)
     yield made
     made.close()
+
+
+@pytest.fixture
+def begun(flux):
+    """A core with its first helper."""
+    made = Core(aim_at(flux), aide.serve_first)
+    yield made
+    made.close()
+
+
+def aim_at(flux):
+    owner = proc.credentials(os.getpid())
+    return Aim("flux", os.getpid(), "flux-broker-0", "", owner, str(flux / "flux"))
+
+
+def asked(flux):
+    """The commands that Flux was given so far, without their options."""
+    log = flux / "asked"
+    return [" ".join(line.split()[1:3]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_the_first_helper_asks_ahead_what_decides_nothing_and_never_the_state(begun, flux):
+    wait_for(lambda: len(asked(flux)) >= 3, "commands ahead")
+    assert begun.answer("before").lines[0].startswith("running: 2 jobs on 3 nodes: ")
+    assert sorted(asked(flux)) == ["job list", "lsattr -v", "module stats"]
+    assert begun.answer("look").limits == Limits(45 * S, None)
+    assert asked(flux)[3:] == ["uptime"]
+
+
+def test_a_look_at_a_stop_waits_for_its_limits_and_one_at_run_does_not(begun, flux):
+    (flux / "hang-lsattr").touch()  # it may have been asked already: then it is known at once
+    (flux / "uptime").write_text(text("uptime-run"))
+    assert begun.answer("look").state == "run"
+    (flux / "uptime").write_text(text("uptime-shutdown"))
+    (flux / "hang-lsattr").unlink()
+    assert begun.answer("look").limits == Limits(45 * S, None)
 
 
 def test_a_look_tells_state_rank_and_limits_as_they_are_now(core, flux):
@@ -131,6 +163,16 @@ def test_peers_tell_who_is_to_blame(core):
     assert core.answer("peers") == Peers(
         "1 peer: picl1", (Holding(1, "picl1", "does not answer (Connection timed out)", "2"),)
     )
+
+
+def test_in_cleanup_only_who_has_work_of_a_job_or_does_not_answer_is_to_blame(core, flux):
+    """Nobody says goodbye before SHUTDOWN: to blame who has not would disconnect a whole healthy system."""
+    (flux / "uptime").write_text(text("uptime-shutdown").replace("shutdown", "cleanup"))
+    assert core.answer("look").state == "cleanup"
+    assert [(one.rank, one.status) for one in core.answer("peers").holding] == [
+        (1, "does not answer (Connection timed out)"),
+        (2, "a prolog or epilog runs there"),
+    ]
 
 
 def test_shedding_tells_what_was_cut_off_and_what_could_not_be(core, flux):
@@ -178,8 +220,8 @@ def test_every_answer_comes_in_its_time_however_much_hangs(core, flux):
     replies = [core.next() for _ in range(4)]
     assert time.monotonic() - began < 10
     assert {reply.id for reply in replies} == {1, 2, 3, 4}
-    look = next(reply.answer for reply in replies if reply.id == 1)
-    assert look.state == ""
+    look = next(reply for reply in replies if reply.id == 1)
+    assert "uptime: no answer within" in look.error
 
 
 def test_a_question_that_is_none_is_an_error_and_not_the_end(core):
@@ -252,9 +294,8 @@ def test_our_own_status_is_never_taken_for_main_s():
     _, look = looks(answers)
     look()
     answers["systemctl"] = f"{STATUS_PREFIX} cleanup: Running flux queue idle --quiet, 5s left\n"
-    found, _ = look()
-    assert (found.state, found.guessed) == ("", False)
-    assert found.text == "Running flux queue idle --quiet"
+    with pytest.raises(OSError, match="no answer"):
+        look()
 
 
 def test_a_status_of_an_earlier_state_is_not_told_as_what_main_does():
@@ -263,6 +304,25 @@ def test_a_status_of_an_earlier_state_is_not_told_as_what_main_does():
     assert look()[0].text == "Running as leader of 4 node Flux instance"
     answers |= {"uptime": text("uptime-shutdown"), "systemctl": f"{STATUS_PREFIX} shutdown\n"}
     assert look()[0].text == ""
+
+
+def test_in_cleanup_who_is_to_blame_is_asked_of_the_plugin_that_runs_prologs_and_epilogs():
+    answers = {
+        "uptime": " 1:1 cleanup 2s,  owner x,  depth 0,  size 4\n",
+        "overlay": text("overlay-full"),
+        "jobtap": '{"procs":{"ƒ1":{"active_ranks":"2"}}}',
+    }
+    broker, look = looks(answers)
+    look()
+    found, asked = drive(broker.peers(), lambda argv: answers[argv[1]])
+    assert [(one.rank, one.host) for one in found.holding] == [(2, "picl2")]
+    assert asked[-1].argv[1:] == ["jobtap", "query", "perilog.so"]
+    answers["jobtap"] = OSError("flux-jobtap: No such file or directory")
+    assert drive(broker.peers(), lambda argv: answers[argv[1]])[0].holding == ()
+    answers["uptime"] = " 1:1 shutdown 2s,  owner x,  depth 0,  size 4\n"
+    look()
+    found, _ = drive(broker.peers(), lambda argv: answers[argv[1]])
+    assert [one.rank for one in found.holding] == [2, 3], "in SHUTDOWN all that have not said goodbye"
 
 
 def test_progress_of_a_dump_only_grows():

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from brokerctl.stop import post, verdict
-from brokerctl.stop.journal import Entry, read, story
+from brokerctl.stop.journal import Entry, read
+from brokerctl.stop.story import story
 from brokerctl.stop.verdict import Ending
 from tests.stop.real_flux import wait_for
 from tests.stop.recordings import life

@@ -66,6 +66,22 @@ def test_a_frozen_follower_is_shed_and_the_stop_ends_with_a_dump(instance):
     assert lines(journal, "status=3")  # of the ExecStop: a rank was shed
 
 
+def test_in_cleanup_only_where_an_epilog_is_stuck_is_shed(instance):
+    flux = instance(3)
+    flux.write("config/perilog.toml", PERILOG.replace("@KIND@", "epilog").replace("@FOLDER@", flux.folder))
+    stuck = "[ $(cat /proc/$PPID/comm) != flux-broker-2 ] || exec sleep 1000"
+    flux.write("script", f"#!/bin/sh\n{stuck}\n", 0o755)
+    flux.wrap(config='shed-in-cleanup-after = "1s"\n')
+    flux.start()
+    job = flux.flux("submit", "-N3", "true").strip()
+    wait_for(lambda: "epilog-start" in flux.flux("job", "eventlog", job), "epilog-start")
+    flux.stop()
+    journal = flux.journal()
+    assert lines(journal, f"shed picl2 (rank 2); jobs cut off: {job}"), journal
+    assert not lines(journal, "picl1")
+    assert flux.dump()
+
+
 def test_a_cleanup_action_that_ignores_sighup_is_ended_and_the_dump_written(instance):
     flux = instance(attrs={"broker.cleanup-timeout": 1})
     flux.wrap(config='kill-ladder = "TERM:1s,KILL:1s"\n')

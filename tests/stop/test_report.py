@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from brokerctl.durations import MS, S
 from brokerctl.stop import flux, report
-from brokerctl.stop.journal import Entry, story
+from brokerctl.stop.journal import Entry
 from brokerctl.stop.report import After, Before, Facts
+from brokerctl.stop.story import story
 from tests.stop.recordings import life, text
 
 DUMP = ("/var/lib/flux/dump/20261129_214352.tgz", 2358, True)

@@ -83,6 +83,9 @@ essential = true
         ('kind = "slurm"', "kind: "),
         ('[[actions]]\ncommand = "x"\nranks = "all"', "expected no ranks"),
         ('[[actions]]\ncommand = ""', "actions[0].command: is empty"),
+        ('[environment]\n"A=B" = "x"', "environment: 'A=B': is no variable"),
+        ('[environment]\n"" = "x"', "environment: '': is no variable"),
+        ('[environment]\nA = "\\u0000"', "environment: 'A': is no variable"),
         ("actions = [", "expected"),
     ],
 )

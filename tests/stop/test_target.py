@@ -24,6 +24,8 @@ from brokerctl.stop.target import Aim
         (["/usr/bin/python3", "-I", "-m", "brokerctl", "run"], "python3", "brokerctl"),
         (["/usr/bin/python3", "/usr/bin/brokerctl", "start", "--size", "4"], "brokerctl", "brokerctl"),
         (["/usr/bin/python3", "-m", "brokerctl", "status"], "python3", "other"),
+        (["/usr/bin/python3", "-m", "brokerctl", "--debug", "run"], "python3", "brokerctl"),
+        (["/venv/brokerctl/__main__.py", "run"], "__main__.py", "brokerctl"),
         (["/bin/sleep", "flux-broker"], "sleep", "other"),
         (["/bin/sh", "-c", "brokerctl run"], "sh", "other"),
         ([], "gone", "other"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from brokerctl.durations import MS, S, as_short
 from brokerctl.model.ladder import Ladder
 from brokerctl.model.lifecycle import State
-from brokerctl.model.run import ERR, WARNING
+from brokerctl.model.run import ERR
 from brokerctl.model.words import signal_name
 from brokerctl.records import KillHolder
 from brokerctl.records.stops import Holder, Holders, Look
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LIST_TIMEOUT_NS = 2 * S
 AGAIN_NS = 1 * S
+# A cleanup that starts processes all the time is ended like any other, but not every one of them is worth a line.
+NAMED_MAX = 20
 # The clock of process starts ticks in hundredths.
 BEGAN_SLACK_NS = 50 * MS
 
@@ -32,17 +34,21 @@ BEGAN_SLACK_NS = 50 * MS
 class HoldersOfCleanup:
     """Their ladder: one for all, for who is started later holds the same action, and joins the rung that is reached."""
 
-    __slots__ = ("_ladder", "_over_ns", "_signalled", "_stopper")
+    __slots__ = ("_ladder", "_limit_at_ns", "_over_ns", "_signalled", "_stopper")
 
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
         self._ladder = Ladder(stopper.settings.ladder)
+        self._limit_at_ns: int | None = None  # when CLEANUP should be over
         self._over_ns: int | None = 0  # when its rung is; None: the last one's never is
         self._signalled: dict[tuple[int, int], _Signalled] = {}
 
     def ended(self) -> list[str]:
         """Who was signalled, and how, in words: `SIGHUP, SIGTERM to sleep 60 (pid 4711)`."""
-        return [f"{', '.join(map(signal_name, one.signals))} to {one.shown}" for one in self._signalled.values()]
+        named = [one for one in self._signalled.values() if one.named]
+        told = [f"{', '.join(map(signal_name, one.signals))} to {one.shown}" for one in named]
+        more = len(self._signalled) - len(named)
+        return [*told, f"{more} more processes"] if more else told
 
     def arm(self) -> None:
         """CLEANUP was entered, or found: count from its beginning, at the earliest from ours."""
@@ -53,8 +59,9 @@ class HoldersOfCleanup:
         # Only a stop that a signal began is under main's own timeout; who joins one that was requested brings it along.
         began_ns = stopper.watch.since_ns if stopper.signalled else max(stopper.watch.since_ns, stopper.began_ns)
         # A broker that promises an end itself has a ladder of its own, and time for what is essential.
-        left_ns = stopper.watch.look.left_ns or 0
-        due_ns = max(began_ns + limit_ns, stopper.now_ns + left_ns) + stopper.settings.holders_after_ns
+        promised_ns = stopper.now_ns + (stopper.watch.look.left_ns or 0)
+        self._limit_at_ns = max(began_ns + limit_ns, promised_ns)
+        due_ns = self._limit_at_ns + stopper.settings.holders_after_ns
         stopper.arm("holders", max(0, due_ns - stopper.now_ns), self._due)
 
     def limit_ns(self) -> int | None:
@@ -62,8 +69,13 @@ class HoldersOfCleanup:
         told = self._stopper.watch.limits.cleanup_timeout_ns
         return self._stopper.settings.cleanup_timeout_ns if told is None else told
 
+    def left_ns(self) -> int | None:
+        """How long CLEANUP may still last; None where it has no timeout."""
+        return None if self._limit_at_ns is None else max(0, self._limit_at_ns - self._stopper.now_ns)
+
     def end(self) -> None:
         """CLEANUP is over."""
+        self._limit_at_ns = None
         self._stopper.cancel("holders")
 
     def _due(self) -> None:
@@ -76,7 +88,7 @@ class HoldersOfCleanup:
         self._stopper.watch.ask(lambda look: self._looked(found, look), self._failed)
 
     def _failed(self, why: str) -> None:
-        self._stopper.log("stop", WARNING, f"who holds the cleanup is not known: {why}")
+        self._stopper.say_once(f"who holds the cleanup is not known: {why}")
         self._again(AGAIN_NS, climbs=False)
 
     def _looked(self, found: Holders, look: Look) -> None:
@@ -115,25 +127,32 @@ class HoldersOfCleanup:
     def _signal(self, holder: Holder) -> None:
         """Send it the signal of the rung, once; after the last rung's time it is named."""
         stopper, key = self._stopper, (holder.pid, holder.started)
-        one = self._signalled.setdefault(key, _Signalled(f"{holder.text or 'a process'} (pid {holder.pid})"))
+        one = self._signalled.get(key)
+        if one is None:
+            named = len(self._signalled) < NAMED_MAX
+            one = self._signalled[key] = _Signalled(f"{holder.text or 'a process'} (pid {holder.pid})", named)
         rung = self._ladder.rung
         if one.rung == rung:
-            if self._over_ns is None:
+            if self._over_ns is None and one.named:
                 stopper.say_once(f"{one.shown} still runs after {', '.join(map(signal_name, one.signals))}")
             return
         one.rung = rung
         signum = self._ladder.rungs[rung].signum
         one.signals.append(signum)
-        stopper.log("stop", ERR, f"cleanup is over its timeout, and held by {one.shown}: {signal_name(signum)}")
+        if one.named:
+            stopper.log("stop", ERR, f"cleanup is over its timeout, and held by {one.shown}: {signal_name(signum)}")
+        else:
+            stopper.say_once(f"more than {NAMED_MAX} processes hold the cleanup: all are signalled, and no more named")
         stopper.emit(KillHolder(holder.pid, holder.started, signum))
 
 
 class _Signalled:
-    """One process: its words, the signals that it got, and the last of them as a rung of the ladder."""
+    """One process: its words, whether it is worth lines of its own, its signals, the last of them as a rung."""
 
-    __slots__ = ("rung", "shown", "signals")
+    __slots__ = ("named", "rung", "shown", "signals")
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, shown: str, named: bool) -> None:
         self.shown = shown
+        self.named = named
         self.signals: list[int] = []
         self.rung = -1

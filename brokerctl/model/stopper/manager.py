@@ -81,16 +81,17 @@ class Manager:
     def _left_ns(self, state: State) -> int | None:
         """How long main's state may still last, by its own promise or by ours."""
         stopper, watch = self._stopper, self._stopper.watch
-        if state is State.SHUTDOWN and stopper.shedding.left_ns():
-            return stopper.shedding.left_ns()
-        limit_ns = None
+        left_ns = None
         if state is State.CLEANUP:
-            limit_ns = stopper.holders.limit_ns()
+            left_ns = stopper.holders.left_ns()
         elif state is State.SHUTDOWN:
-            limit_ns = watch.limits.shutdown_timeout_ns
-        if limit_ns is None:
-            return watch.look.left_ns
-        return max(0, limit_ns - watch.known_ns())
+            left_ns = stopper.shedding.left_ns() or self._shutdown_left_ns()
+        return watch.look.left_ns if left_ns is None else left_ns
+
+    def _shutdown_left_ns(self) -> int | None:
+        watch = self._stopper.watch
+        limit_ns = watch.limits.shutdown_timeout_ns
+        return None if limit_ns is None else max(0, limit_ns - watch.known_ns())
 
     # ---- time
 

@@ -30,7 +30,7 @@ from brokerctl.model.stopper.holders import HoldersOfCleanup
 from brokerctl.model.stopper.manager import Manager
 from brokerctl.model.stopper.questions import Questions
 from brokerctl.model.stopper.shedding import Shedding
-from brokerctl.model.stopper.watch import Watch
+from brokerctl.model.stopper.watch import UNTOLD, Watch, state_of
 from brokerctl.model.words import ESRCH, error_text, signal_name
 from brokerctl.records import (
     Abandon,
@@ -53,6 +53,7 @@ SIGTERM, SIGCONT = 15, 18
 # DESIGN 8. systemd counts none of them as success, unless the unit says so.
 EXIT_FAILED, EXIT_BROKEN, EXIT_TOLD = 1, 3, 75
 
+UNASKED = "main could not be asked for its state"
 ASK_AGAIN_NS = 200 * MS
 # The report of what runs now needs a moment; the first of Flux's cleanup actions to touch a job comes ~0.4 s after the
 # SIGTERM (FLUX.md 15), so a late report is still right, and a stop is not held up for it.
@@ -64,6 +65,7 @@ STILL_THERE_NS = 30 * S
 # What the helper reports is for people: a screenful.
 REPORT_LINES_MAX = 60
 REPORT_LINE_MAX = 400
+_LEVELS = "01234567"  # of syslog(3)
 
 
 class Stopper(Desk):
@@ -124,13 +126,17 @@ class Stopper(Desk):
             return
         actions = "" if self._actions is not None else ", no site action"
         self.log("stop", WARNING, f"{self.whom} can't be asked what it does ({why}): it gets SIGTERM{actions}")
-        self.failed.append("main could not be asked for its state")
+        self.failed.append(UNASKED)
         self._terminate()
 
     def _first(self, look: Look) -> None:
         state = self.watch.state
-        if state is None:
-            self._unanswered("neither it nor its status tells its state")
+        if look.guessed:
+            self.say_once(
+                f"{self.whom} does not answer; by its status it is in {look.state}: who holds its stop is left alone"
+            )
+        if state is None or state_of(look) is None:
+            self._unanswered(UNTOLD)
         elif state in STOPPING:
             self._join(state)
         elif self._actions is not None:
@@ -175,7 +181,7 @@ class Stopper(Desk):
     def _tell(self, report: Report) -> None:
         for line in report.lines[:REPORT_LINES_MAX]:
             level, text = INFO, line
-            if line[:1] == "<" and line[2:3] == ">" and line[1:2].isdigit():
+            if line[:1] == "<" and line[2:3] == ">" and line[1] in _LEVELS:
                 level, text = int(line[1]), line[3:]
             self.log("stop", level, text.replace("\n", " ")[:REPORT_LINE_MAX])
 
@@ -251,16 +257,22 @@ class Stopper(Desk):
         if state in STOPPING:
             self.manager.entered(state)
 
+    def limited(self, state: State) -> None:
+        """Main's own limits are known only now, or are others (told by the watch)."""
+        if state is State.CLEANUP:
+            self.holders.arm()
+        self.shedding.entered(state)
+
     def broke(self, text: str) -> None:
         """A bound did not hold: this stop does not count as a good one."""
         if text not in self._broken:
             self._broken.append(text)
 
-    def say_once(self, text: str) -> None:
-        """A warning that is worth its line the first time."""
+    def say_once(self, text: str, level: int = WARNING) -> None:
+        """What is worth its line the first time."""
         if text not in self._said:
             self._said.add(text)
-            self.log("stop", WARNING, text)
+            self.log("stop", level, text)
 
     # ---- the end
 
@@ -288,19 +300,18 @@ class Stopper(Desk):
 
     def _facts(self) -> list[str]:
         watch = self.watch
-        facts = [f"signalled={int(self.signalled)}", f"took={self.now_ns - self.began_ns}"]
+        facts = [f"took={self.now_ns - self.began_ns}"]
         if watch.state is not None:
-            facts.append(f"last={watch.state}")
             held_ns = {**watch.held_ns, watch.state: watch.known_ns()}
             facts += [f"state.{state}={held}" for state, held in held_ns.items()]
         if self.shedding.ranks:
             facts.append(f"shed={idset(sorted(self.shedding.ranks))}")
-        facts += [f"ended={text}" for text in self.holders.ended()]
-        facts += [f"broken={text}" for text in self._broken]
-        return facts + [f"failed={text}" for text in self.failed]
+        return facts + [f"ended={text}" for text in self.holders.ended()]
 
     def _verdict(self, report: Report) -> None:
         self._tell(report)
+        if self.watch.look.guessed and not self.watch.answered:
+            self.failed.append(UNASKED)  # so that nothing could be done about whoever held it
         if report.failed and not self._never_joined:
             self.failed.append(f"the service's own {report.failed}")
         if self._broken:

@@ -25,10 +25,15 @@ LOOK_EVERY_NS = 1 * S
 PEERS_EVERY_NS = 5 * S
 PEERS_TIMEOUT_NS = 5 * S
 WRITTEN_TIMEOUT_NS = 2 * S
-# A broker that idles writes too, into its own pipes and logs: less than this from one look to the next.
+# A broker that idles writes too: to its log, to itself, to us who ask it. That is some KiB a second, and far less than
+# this much within that time.
 WRITTEN_STEP = 256 << 10
+WRITTEN_WITHIN_NS = 30 * S
 # So many looks in a row without an answer: whoever should answer is gone, or main can't.
 BLIND_AFTER = 5
+
+# Why a look that was answered may be none.
+UNTOLD = "neither it nor its status tells its state"
 
 _ORDER = {state: index for index, state in enumerate(State)}
 
@@ -37,13 +42,14 @@ class Watch:
     """Main, as far as it is known; `stopper.entered` is told of each state that is new."""
 
     __slots__ = (
-        "_missed", "_peers_at_ns", "_stopper", "_warned_ns", "_written", "fresh", "held_ns", "limits", "look", "peers",
-        "progressed_ns", "run_ns", "since_ns", "state",
+        "_missed", "_peers_at_ns", "_stopper", "_warned_ns", "_written", "_written_at_ns", "answered", "fresh",
+        "held_ns", "limits", "look", "peers", "progressed_ns", "run_ns", "since_ns", "state",
     )  # fmt: skip
 
     def __init__(self, stopper: Stopper) -> None:
         self._stopper = stopper
         self.look = Look()
+        self.answered = False  # main has told its state itself, at least once
         self.fresh = False  # main's own status is another one than at the look before
         self.run_ns: int | None = None  # main was still in RUN then, by its own word: its stop began later
         self.state: State | None = None
@@ -53,19 +59,19 @@ class Watch:
         self.peers = ""
         self.progressed_ns = 0
         self._written = Written()
+        self._written_at_ns = 0
         self._warned_ns = 0
         self._missed = 0
         self._peers_at_ns = 0
 
-    @property
-    def blind(self) -> bool:
-        """Nothing was learned of main for some time."""
-        return self._missed >= BLIND_AFTER
-
     # ---- looking
 
     def begin(self) -> None:
-        """Look at main again and again."""
+        """Main's end is waited for: look at it again and again from now on."""
+        self.progressed_ns = self._stopper.now_ns
+        self._soon()
+
+    def _soon(self) -> None:
         self._stopper.arm("look", LOOK_EVERY_NS, self._again, reminder=True)
 
     def end(self) -> None:
@@ -74,7 +80,7 @@ class Watch:
 
     def _again(self) -> None:
         stopper = self._stopper
-        self.ask(lambda _look: self._next(), self._failed)
+        self.ask(self._looked, self._failed)
         if self.state is State.SHUTDOWN and stopper.now_ns >= self._peers_at_ns:
             self._peers_at_ns = stopper.now_ns + PEERS_EVERY_NS
             stopper.questions.ask("peers", Peers, PEERS_TIMEOUT_NS, self._told_peers, self._nothing)
@@ -91,6 +97,12 @@ class Watch:
 
         stopper.questions.ask("look", Look, stopper.settings.ask_timeout_ns, looked, failed)
 
+    def _looked(self, look: Look) -> None:
+        if state_of(look) is None:
+            self._failed(UNTOLD)
+        else:
+            self._next()
+
     def _failed(self, why: str) -> None:
         self._missed += 1
         stopper = self._stopper
@@ -106,7 +118,7 @@ class Watch:
     def _next(self) -> None:
         self._stall()
         self._stopper.manager.tell()
-        self.begin()
+        self._soon()
 
     # ---- what is seen
 
@@ -115,15 +127,20 @@ class Watch:
         # Main's own status is hidden by ours until it tells the next one: then the last one stands.
         self.look = look if look.text else msgspec.structs.replace(look, text=old.text)
         self.fresh = self.look.text != old.text
-        self._missed = 0 if look.state else self._missed + 1
+        state = state_of(look)
+        if state is not None:
+            self._missed = 0
+            self.answered |= not look.guessed
+        limited = look.limits is not None and look.limits != self.limits
         if look.limits is not None:
             self.limits = look.limits
         if look.done > old.done or self.fresh:
             self._progress()
-        state = _state(look.state)
         if state is State.RUN and not look.guessed:
             self.run_ns = max(self.run_ns or 0, asked_ns)
         if state is None or (self.state is not None and _ORDER[state] <= _ORDER[self.state]):
+            if limited and self.state is not None:
+                stopper.limited(self.state)
             return
         before, self.state = self.state, state
         since_ns = max(stopper.now_ns - (look.held_ns or 0), self.run_ns or 0)
@@ -146,14 +163,16 @@ class Watch:
 
     @property
     def saves(self) -> bool:
-        """Main is in FINALIZE, or may be: nothing else is known of it."""
-        return self.state is State.FINALIZE or (self.blind and self._stopper.signalled)
+        """Main is in FINALIZE, or may be: its stop is under way, and nothing was learned of it for some time."""
+        return self.state is State.FINALIZE or self._missed >= BLIND_AFTER
 
     def _told_written(self, written: Written) -> None:
-        last = self._written
-        if written.storage != last.storage or abs(written.anywhere - last.anywhere) >= WRITTEN_STEP:
-            self._written = written
+        last, now_ns = self._written, self._stopper.now_ns
+        moves = written.storage != last.storage or abs(written.anywhere - last.anywhere) >= WRITTEN_STEP
+        if moves:
             self._progress()
+        if moves or now_ns - self._written_at_ns >= WRITTEN_WITHIN_NS:
+            self._written, self._written_at_ns = written, now_ns
 
     def _progress(self) -> None:
         stopper = self._stopper
@@ -176,8 +195,9 @@ class Watch:
         )
 
 
-def _state(name: str) -> State | None:
+def state_of(look: Look) -> State | None:
+    """The state that a look tells, None where it tells none that is known here."""
     try:
-        return State(name)
+        return State(look.state)
     except ValueError:
         return None

@@ -55,6 +55,14 @@ def test_without_any_cleanup_timeout_nobody_is_killed():
     assert (stop.main.killed, stop.code) == ([], 0)
 
 
+def test_limits_that_are_learned_only_later_hold_from_the_beginning_of_the_state():
+    stop = Stop(Main(holder=HUP, limits=FLUX))
+    stop.answers["look"] = lambda _: Look(**{**as_dict(stop.look()), "limits": FLUX if stop.now_ns > 20 * S else None})
+    stop.run()
+    first = next(at for at, effect in stop.effects if isinstance(effect, KillHolder))
+    assert 50 * S <= first <= 51 * S
+
+
 def test_a_limit_of_the_configuration_stands_in_for_one_that_main_does_not_have():
     stop = Stop(Main(holder=HUP, limits=Limits()), StopSettings(cleanup_timeout_ns=10 * S)).run()
     assert stop.main.killed == [HUP]

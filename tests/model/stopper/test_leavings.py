@@ -196,12 +196,22 @@ STEP = 256 << 10
         (lambda second: Written(storage=second), True),
         (lambda second: Written(anywhere=second * STEP), True),
         (lambda second: Written(anywhere=(100 - second) * STEP), True),  # one that wrote has ended
-        (lambda second: Written(anywhere=second * 100), False),  # what one that idles writes
+        (lambda second: Written(anywhere=second * 100_000), True),  # little at a time, but all the time
+        (lambda second: Written(anywhere=second * 4_000), False),  # what one that idles writes
     ],
 )
 def test_what_counts_as_progress_is_any_byte_to_storage_and_more_than_an_idle_main_writes_elsewhere(made, is_progress):
     seconds = stalled(*(made(second) for second in range(70)))
     assert (seconds <= 3) if is_progress else (seconds >= 55)
+
+
+def test_what_one_that_idles_writes_never_adds_up_to_progress():
+    stop = Stop(Main(finalize=60 * MINUTE, writes=False, limits=FLUX))
+    stop.answers["written"] = lambda _: Written(anywhere=stop.now_ns // S * 2_000)
+    stop.run(until_ns=30 * MINUTE)
+    began = next(at for at, state in stop.main.history if state == "finalize")
+    extended = [at + int(usec) * 1000 for at, usec in stop.notified("EXTEND_TIMEOUT_USEC")]
+    assert max(extended) <= began + 5 * MINUTE + 2 * S
 
 
 def test_a_main_that_is_still_seen_in_run_after_its_sigterm_is_told_so():

@@ -5,36 +5,13 @@ from __future__ import annotations
 import pytest
 
 from brokerctl.durations import MINUTE, MS, S
-from brokerctl.records import Arm, Log, MainGone, Query, SignalFailed
-from brokerctl.records.stops import Aimed, Holder, Holders, Holding, Limits, Look, Peers, Report, ShedRank, Sheds
+from brokerctl.records import Arm, MainGone, Query, SignalFailed
+from brokerctl.records.stops import Aimed, Holders, Limits, Look, Report, Written
 from brokerctl.settings import StopSettings
 from tests.driver import action
+from tests.model.stopper.telling import DEBUG, ERR, FLUX, INFO, WARNING, WHOM, held, looks, statuses, told
 from tests.model.stopper.test_decisions import as_dict
 from tests.stopping import HUP, TERM, Main, Stop
-
-FLUX = Limits(cleanup_timeout_ns=45 * S, shutdown_timeout_ns=5 * MINUTE)
-WHOM = "main (pid 4711)"
-ERR, WARNING, INFO, DEBUG = 3, 4, 6, 7
-
-
-def told(stop: Stop) -> list[tuple[int, str]]:
-    """The level and the words of each line; all are the wrapper's own, and what its list of site actions says."""
-    lines = stop.sent(Log)
-    assert {line.component for line in lines if ": not run: " not in line.text} <= {"stop"}
-    return [(line.level, line.text) for line in lines]
-
-
-def statuses(stop: Stop) -> list[str]:
-    prefix = "brokerctl stop: "
-    found = [text for _, text in stop.notified("STATUS")]
-    assert all(text.startswith(prefix) for text in found)
-    return [text.removeprefix(prefix) for text in found]
-
-
-def looks(stop: Stop, **fields) -> None:
-    """Answer each look as main would, but for these."""
-    stop.answers["look"] = lambda _: Look(**{**as_dict(stop.look()), **fields})
-
 
 # ---- how it begins
 
@@ -89,7 +66,17 @@ def test_a_main_that_can_not_be_asked_is_told_once_with_the_reason_and_counts_as
         f"{WHOM} can't be asked what it does (no such socket): it gets SIGTERM, no site action",
     )
     assert told(stop)[-1] == (ERR, f"main has ended; failed: {failed}")
-    assert f"failed={failed}" in words_of(stop, "after")
+
+
+def test_a_main_that_can_not_be_asked_from_the_beginning_has_stalled_since_its_sigterm_and_not_since_the_boot():
+    stop = Stop(Main(cleanup=2 * MINUTE))
+    stop.now_ns = 100 * 60 * MINUTE
+    stop.answers["look"] = lambda _: "no answer"
+    stop.answers["written"] = lambda _: Written()
+    stop.run(until_ns=stop.now_ns + 60 * S)
+    assert [text for _, text in told(stop) if "no progress" in text] == ["main: no progress for 30s; nothing is sent"]
+    first_ns, usec = stop.notified("EXTEND_TIMEOUT_USEC")[0]
+    assert first_ns + int(usec) * 1000 == stop.terms()[0] + 5 * MINUTE
 
 
 def test_a_main_that_can_not_be_asked_after_the_site_actions_is_not_told_that_there_are_none():
@@ -108,6 +95,19 @@ def test_a_main_whose_state_nobody_knows_is_told_so():
     why = "neither it nor its status tells its state"
     assert told(stop)[0] == (WARNING, f"{WHOM} can't be asked what it does ({why}): it gets SIGTERM, no site action")
     assert "waiting for main (pid 4711) to end" in statuses(stop)
+
+
+def test_a_main_whose_state_only_its_status_tells_is_told_once_and_fails_a_stop_in_which_it_never_answered():
+    stop = Stop(Main())
+    looks(stop, guessed=True)
+    stop.run()
+    warning = (WARNING, f"{WHOM} does not answer; by its status it is in run: who holds its stop is left alone")
+    assert told(stop) == [warning, (ERR, "main has ended; failed: main could not be asked for its state")]
+    assert (len(stop.terms()), stop.code) == (1, 1)
+    stop = Stop(Main(cleanup=10 * S))
+    stop.answers["look"] = lambda _: Look(**{**as_dict(stop.look()), "guessed": stop.now_ns < 3 * S})
+    stop.run()
+    assert (told(stop), stop.code) == ([warning], 0)
 
 
 def test_a_complaint_about_the_configuration_comes_first_and_again_at_the_end():
@@ -166,133 +166,6 @@ def test_site_actions_that_were_dropped_fail_a_stop_though_those_that_ran_did_no
     assert told(stop)[-1] == (ERR, "main has ended; failed: site action cut off (rc=1)")
 
 
-# ---- who holds CLEANUP
-
-
-def test_each_rung_at_a_process_that_holds_cleanup_is_told_and_that_it_survived_them_once():
-    stop = Stop(Main(holder=99, limits=FLUX)).run(until_ns=80 * S)
-    held = "cleanup is over its timeout, and held by stubborn (pid 99): "
-    assert told(stop) == [
-        (ERR, f"{held}SIGHUP"),
-        (ERR, f"{held}SIGTERM"),
-        (ERR, f"{held}SIGKILL"),
-        (WARNING, "stubborn (pid 99) still runs after SIGHUP, SIGTERM, SIGKILL"),
-    ]
-    assert statuses(stop)[-1] == "cleanup, over its time: Running cleanup"
-
-
-def test_the_report_gets_what_was_signalled_and_which_bound_was_broken():
-    stop = Stop(Main(holder=TERM, limits=FLUX)).run()
-    broken = "cleanup outlived its timeout of 45s"
-    words = words_of(stop, "after")
-    assert [word for word in words if word.startswith(("ended", "broken", "signalled"))] == [
-        "signalled=1", "ended=SIGHUP, SIGTERM to stubborn (pid 99)", f"broken={broken}",
-    ]  # fmt: skip
-    assert told(stop)[-1] == (ERR, f"main has ended, but not within its bounds: {broken}")
-
-
-def test_a_holder_that_is_started_later_joins_the_rung_that_is_reached_and_one_without_words_is_a_process():
-    stop = Stop(Main(cleanup=66 * S, limits=FLUX))
-    born = {7: 0, 8: 51 * S, 9: 58 * S, 10: 64 * S}
-    stop.answers["holders"] = lambda _: Holders(
-        tuple(Holder(pid, pid, "late" if pid > 7 else "") for pid, at in born.items() if stop.now_ns > at)
-    )
-    stop.run(until_ns=65 * S)
-    assert [text.rpartition("held by ")[2] for level, text in told(stop) if level == ERR] == [
-        "a process (pid 7): SIGHUP", "late (pid 8): SIGHUP", "a process (pid 7): SIGTERM", "late (pid 8): SIGTERM",
-        "a process (pid 7): SIGKILL", "late (pid 8): SIGKILL", "late (pid 9): SIGKILL", "late (pid 10): SIGKILL",
-    ]  # fmt: skip
-
-
-def test_where_the_holders_are_not_known_that_is_told_and_they_are_asked_for_again_every_second():
-    stop = Stop(Main(cleanup=54 * S, limits=FLUX))
-    stop.answers["holders"] = lambda _: "permission denied"
-    stop.run()
-    warning = (WARNING, "who holds the cleanup is not known: permission denied")
-    assert told(stop) == [warning] * len(told(stop))
-    assert 4 <= len(told(stop)) <= 5
-
-
-def test_on_a_guess_nobody_is_signalled_and_that_is_told():
-    stop = Stop(Main(cleanup=52 * S, limits=FLUX))
-    looks(stop, guessed=True)
-    stop.run(until_ns=51 * S)
-    assert told(stop)[0] == (WARNING, "who holds the cleanup is not known: main does not tell its state itself")
-
-
-def test_a_cleanup_that_nobody_holds_is_told_once():
-    stop = Stop(Main(cleanup=55 * S, limits=FLUX))
-    stop.answers["holders"] = lambda _: Holders()
-    stop.run()
-    assert told(stop)[:-1] == [(WARNING, "cleanup is over its timeout, and no process is found that holds it")]
-    assert len([query for query in stop.sent(Query) if query.what == "holders"]) >= 4
-
-
-def test_holders_are_those_that_were_started_since_cleanup_began_with_the_clocks_tick_to_spare():
-    stop = Stop(Main(holder=HUP, limits=FLUX)).run()
-    began = next(at for at, state in stop.main.history if state == "cleanup")
-    (since,) = words_of(stop, "holders")
-    assert began - 100 * MS <= int(since) <= began
-
-
-# ---- who holds SHUTDOWN
-
-
-HOLDING = Peers(
-    "2 peers: picl[1,5]", (Holding(1, "picl1", status="degraded", severs="3-4"), Holding(0, "picl0"), Holding(5))
-)
-
-
-def held(stop: Stop) -> Stop:
-    """Peers hold SHUTDOWN until they are shed; one of them can't be."""
-    stop.answers["peers"] = lambda _: HOLDING if stop.main.frozen else Peers()
-    stop.answers["shed"] = lambda query: (
-        (stop.main.frozen.clear(), stop.after(MS, stop.settle))
-        and Sheds((ShedRank(1, "picl1", severed="3-4", jobs=("f2", "f3")), ShedRank(5, error=f"not {query.words[0]}")))
-    )
-    return stop
-
-
-def test_who_is_shed_is_told_before_and_after_with_what_it_took_along():
-    stop = held(Stop(Main(frozen=(1, 5), size=6, limits=FLUX))).run()
-    assert told(stop) == [
-        (ERR, "shutdown is held by picl1 (rank 1), degraded: it is shed, and its subtree with it (ranks 3-4)"),
-        (ERR, "shutdown is held by rank 5: it is shed"),
-        (ERR, "shed picl1 (rank 1), and its subtree with it (ranks 3-4); jobs cut off: f2 f3"),
-        (ERR, "rank 5 can't be shed: not 1,5"),
-        (ERR, "main has ended, but not within its bounds: picl1 (rank 1) was shed after 60s of shutdown"),
-    ]
-    assert "shed=1" in words_of(stop, "after")
-
-
-def test_the_status_names_who_is_waited_for_and_how_long_till_it_is_shed():
-    stop = held(Stop(Main(frozen=(1, 5), size=6, limits=FLUX)))
-    stop.run(until_ns=20 * S)
-    assert statuses(stop)[-1] == "shutdown, at most 45s more, 2 peers: picl[1,5]: Running shutdown"
-
-
-def test_without_shedding_the_status_counts_mains_own_limit():
-    stop = Stop(Main(frozen=(1,), size=2, limits=FLUX), StopSettings(shed_after_ns=None))
-    stop.run(until_ns=20 * S)
-    assert statuses(stop)[-1] == "shutdown, at most 4m45s more, 1 peers: Running shutdown"
-
-
-def test_where_nobody_is_to_blame_that_is_told_once():
-    stop = Stop(Main(frozen=(1,), size=2, limits=FLUX))
-    stop.answers["peers"] = lambda _: Peers("1 peer: picl1")
-    stop.run(until_ns=80 * S)
-    assert told(stop) == [(WARNING, "shutdown: 1 peer: picl1, none of which is to blame by itself")]
-
-
-@pytest.mark.parametrize("what", ["peers", "shed"])
-def test_a_shedding_that_gets_no_answer_is_told_and_tried_again_after_5_seconds(what):
-    stop = Stop(Main(frozen=(1,), size=2, limits=FLUX))
-    stop.answers[what] = lambda _: "timed out"
-    stop.run(until_ns=73 * S)
-    lines = [line for line in told(stop) if line[0] == WARNING]
-    assert lines == [(WARNING, "ranks that hold the stop can't be shed: timed out")] * 3
-
-
 # ---- what saves state
 
 
@@ -330,6 +203,15 @@ def test_a_question_of_less_import_that_gets_no_answer_is_told_to_who_debugs():
     assert set(told(stop)) == {(DEBUG, "a question without an answer: no such process")}
 
 
+def test_a_requested_cleanup_that_is_joined_has_the_time_left_that_it_is_given_and_not_what_was_left_before():
+    stop = Stop(Main("cleanup", cleanup=None, limits=FLUX))
+    stop.now_ns = 600 * S
+    stop.main.since = 0
+    stop.run(until_ns=612 * S)
+    assert statuses(stop)[0] == "cleanup, at most 45s more: Running cleanup"
+    assert statuses(stop)[-1] == "cleanup, at most 35s more: Running cleanup"
+
+
 def test_the_status_shows_which_step_of_how_many_and_the_time_that_main_promises():
     stop = Stop(Main(cleanup=20 * S, limits=Limits()))
     looks(stop, step="2/4", left_ns=12 * S)
@@ -342,11 +224,15 @@ def test_the_status_shows_which_step_of_how_many_and_the_time_that_main_promises
 
 def test_a_report_is_told_with_the_level_that_each_line_names_on_one_line_each():
     stop = Stop(Main())
-    stop.answers["after"] = lambda _: Report(("<3>bad", "<9a>odd", "<x>odd", "plain", "two\nlines"), failed="rc3")
+    stop.answers["after"] = lambda _: Report(
+        ("<3>bad", "<9a>odd", "<x>odd", "<9>odd", "<²>odd", "plain", "two\nlines"), failed="rc3"
+    )
     assert told(stop.run()) == [
         (ERR, "bad"),
         (INFO, "<9a>odd"),
         (INFO, "<x>odd"),
+        (INFO, "<9>odd"),
+        (INFO, "<²>odd"),
         (INFO, "plain"),
         (INFO, "two lines"),
         (ERR, "main has ended; failed: the service's own rc3"),
@@ -389,10 +275,6 @@ def test_told_to_end_after_main_it_says_that_main_has_ended():
 
 
 # ---- what is asked, and which timers are work
-
-
-def words_of(stop: Stop, what: str) -> tuple[str, ...]:
-    return next(query.words for query in stop.sent(Query) if query.what == what)
 
 
 def everything() -> list[Stop]:
