@@ -2,9 +2,10 @@
 
 A page has fenced blocks. ```` ```console ```` is a session: lines that begin with `$ ` are commands, the others what
 they print; a line `…` stands for any lines, `…` within one for any text; times, numbers of processes and this machine's
-name may differ.
-```` ```toml NAME ```` is a file that the commands after it find. All blocks of a page are one session, in a directory
-of its own; a command must exit with 0 unless `echo $?` is there to show what else.
+name may differ. In a block that begins with `# ` the commands are root's, and begin so.
+```` ```toml NAME ```` is a file that the commands find. All blocks of a page are one session in a directory of its own,
+those of root another one in a systemd of its own; a command must exit with 0 unless `echo $?` is there to show what
+else.
 """
 
 from __future__ import annotations
@@ -14,18 +15,33 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from brokerctl.worlds.systemd.private import PrivateSystemd
+
 ROOT = Path(__file__).parent.parent
-_BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-# A command that goes on in the background is a broker: what comes next finds it running.
-_WAIT = "for _ in {1..200}; do brokerctl status 2>&1 | grep -q ': run for' && break; sleep 0.05; done"
+_BLOCK = re.compile(r"^```(?P<language>\w*)(?: (?P<name>\S+))?\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+# A command that goes on in the background is a broker, or a worker: what comes next finds it running.
+_WAIT = "for _ in {{1..200}}; do {} && break; sleep 0.05; done"
+_BROKER_RUNS = "brokerctl status 2>&1 | grep -q ': run for'"
+_WORKER_IS_READY = "brokerctl heartbeat check --ready {} >/dev/null"
 _MARK = "=== example {} exits with "
 _TIMEOUT_S = 120.0
 
 _VARIES = (
+    # A line of the journal; what `systemctl status` tells of times, and of a service's processes and cgroup.
+    (re.compile(r"^\w{3} [ \d]\d \d\d:\d\d:\d\d \S+ ([\w.-]+)\[\d+\]:", re.MULTILINE), r"DATE HOST \1[N]:"),
+    (re.compile(r"(?<= since ).* ago$", re.MULTILINE), "TIME"),
+    (re.compile(r"(?<=[├└]─)\d+ "), "N "),
+    (re.compile(r"(?<=Main PID: )\d+ \(\S+\)"), "N"),
+    (re.compile(r"\S+/python[\d.]*(?= -I )"), "PYTHON"),
+    # What is true of the interpreter that the tests have.
+    (re.compile(r"^brokerctl units: warning: .*\n", re.MULTILINE), ""),
+    # The columns of `heartbeat list` are as wide as a pid is long.
+    (re.compile(r"(?<=PID) +BEAT"), " BEAT"),
+    (re.compile(r"(?<= (?:ready|start)) +\d+ +"), " N "),
     (re.compile(r"^ *\d+\.\d{3} (?=\w+\.\w+\[)", re.MULTILINE), "TIME "),  # the time of a log entry
     (re.compile(r"\b\d+(\.\d+)?(ms|s|m)(?!\w)"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d(\.\d+)?\b"), "TIME"),
@@ -34,6 +50,14 @@ _VARIES = (
     (re.compile(r'"pid": ?\d+'), '"pid":N'),
     (re.compile(rf"\b{re.escape(os.uname().nodename)}\b"), "picl0"),
 )
+
+
+class Block(NamedTuple):
+    """A fenced block: its language and the name of the file that it is, both may be empty; and what is in it."""
+
+    language: str
+    name: str
+    body: str
 
 
 class Example(NamedTuple):
@@ -45,26 +69,43 @@ class Example(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The examples of a page, in order, and the files that they need."""
+    """The examples of a page, in order, those of root apart; and the files that they need."""
 
     files: dict[str, str]
     examples: list[Example]
+    as_root: list[Example]
+
+
+class Stage(NamedTuple):
+    """What a session of root finds that no page shows: shell commands, at its beginning and before some examples.
+
+    `codes` are exit codes other than 0 that a command rightly has.
+    """
+
+    setup: str = ""
+    before: Mapping[str, str] = {}
+    codes: Mapping[str, int] = {}
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks of a page."""
+    return [Block(found["language"], found["name"] or "", found["body"]) for found in _BLOCK.finditer(text)]
 
 
 def page(text: str) -> Page:
     """Take the files and examples out of a page."""
-    files: dict[str, str] = {}
-    examples: list[Example] = []
-    for block in _BLOCK.finditer(text):
-        if block["name"]:
-            files[block["name"]] = block["body"]
-        elif block["language"] == "console":
-            examples += _examples(block["body"])
-    return Page(files, examples)
+    found = Page({}, [], [])
+    for block in blocks(text):
+        if block.name:
+            found.files[block.name] = block.body
+        elif block.language == "console":
+            prompt = block.body[0]
+            (found.as_root if prompt == "#" else found.examples).extend(_examples(block.body, prompt))
+    return found
 
 
-def _examples(body: str) -> Iterator[Example]:
-    parts = [part for part in re.split(r"^\$ ", body, flags=re.MULTILINE) if part]
+def _examples(body: str, prompt: str) -> Iterator[Example]:
+    parts = [part for part in re.split(rf"^{re.escape(prompt)} ", body, flags=re.MULTILINE) if part]
     for index, part in enumerate(parts):
         command, _, output = part.partition("\n")
         told = "$?" in command or (index + 1 < len(parts) and parts[index + 1].startswith("echo $?"))
@@ -73,7 +114,21 @@ def _examples(body: str) -> Iterator[Example]:
 
 def carry_out(found: Page, place: Path) -> list[tuple[int, str]]:
     """Each example's exit code and output, both streams together; AssertionError where the session itself fails."""
-    for name, text in found.files.items():
+    # What is still there at the end is ended: a page whose example fails leaves nothing behind.
+    setup = "trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n"
+    return _carry_out(found.files, found.examples, place, Stage(setup), ["bash", "-c"])
+
+
+def carry_out_as_root(found: Page, place: Path, manager: PrivateSystemd, stage: Stage) -> list[tuple[int, str]]:
+    """The same of root's examples, inside of `manager`, which shares `place`."""
+    shell = manager.argv(["bash", "-c"])
+    return _carry_out(found.files, found.as_root, place, stage, shell)
+
+
+def _carry_out(
+    files: Mapping[str, str], examples: list[Example], place: Path, stage: Stage, shell: list[str]
+) -> list[tuple[int, str]]:
+    for name, text in files.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     (place / "scenarios").symlink_to(ROOT / "scenarios")
@@ -82,25 +137,25 @@ def carry_out(found: Page, place: Path) -> list[tuple[int, str]]:
     (programs / "brokerctl").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m brokerctl "$@"\n')
     (programs / "brokerctl").chmod(0o755)
     env = {
-        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "PYTHONPATH": str(ROOT),
         "SHELL": "/bin/bash",
         "BROKERCTL_RUNDIR": str(place / "rundir"),
         "LC_ALL": "C.UTF-8",
         "HOME": str(place),
     }
-    script = "".join(_script(index, example) for index, example in enumerate(found.examples))
-    # What is still there at the end is ended: a page whose example fails leaves nothing behind.
-    script = f"trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{script}"
+    script = f"cd {shlex.quote(str(place))}\n{stage.setup}\n"
+    for index, example in enumerate(examples):
+        script += f"{stage.before.get(example.command, '')}\n{_script(index, example)}"
     done = subprocess.run(
-        ["bash", "-c", script], cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [*shell, script], cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     results = []
     rest = done.stdout.replace(str(place / "rundir"), "/run/brokerctl")
-    for index in range(len(found.examples)):
+    for index, example in enumerate(examples):
         output, mark, rest = rest.partition(_MARK.format(index))
-        assert mark, f"the session ended in example {index}: {output}"
+        assert mark, f"the session ended in $ {example.command}\n{output}"
         code, _, rest = rest.partition("\n")
         results.append((int(code), output))
     return results
@@ -108,9 +163,11 @@ def carry_out(found: Page, place: Path) -> list[tuple[int, str]]:
 
 def _script(index: int, example: Example) -> str:
     mark = f"code=$?; printf '{_MARK.format(index)}%d\\n' $code; (exit $code)\n"
-    if example.command.endswith("&"):
-        return f"{example.command}\n{_WAIT}\n{mark}"
-    return f"{example.command}\n{mark}"
+    if not example.command.endswith("&"):
+        return f"{example.command}\n{mark}"
+    file = re.search(r"BROKERCTL_HEARTBEAT_FILE=(\S+)", example.command)
+    condition = _WORKER_IS_READY.format(file[1]) if file else _BROKER_RUNS
+    return f"{example.command}\n{_WAIT.format(condition)}\n{mark}"
 
 
 def alike(expected: str, got: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every command that the README and the documentation show works as it is shown."""
+"""What the README and the documentation show is so: a user's commands; root's are in tests/docs/test_commands.py."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
         ("a\n…\nz\n", "a\nb\nc\nz\n"),
         ("[…]\n", "[1,2]\n"),
         ('{"held_ns":0}\n', '{"held_ns":434509}\n'),
+        ("Nov 29 21:49:42 picl1 app[65]: it says\n", "Dec  1 09:00:00 host app[7]: it says\n"),
+        ("  ├─62 /opt/bin/python3 -I -m x\n  └─66 sleep 300\n", "  ├─7 /usr/bin/python3.11 -I -m x\n  └─8 sleep 300\n"),
+        ("Active: active since Sun 2026-11-29; 4min ago\n", "Active: active since Mon 2026-11-30; 9ms ago\n"),
     ],
 )
 def test_times_may_differ(shown, printed):
@@ -52,35 +55,62 @@ def test_times_may_differ(shown, printed):
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"), [("rc=129\n", "rc=137\n"), ("3 of cleanup\n", "4 of cleanup\n"), ("[…]\n", "[1\n2]\n")]
+    ("shown", "printed"),
+    [
+        ("rc=129\n", "rc=137\n"),
+        ("3 of cleanup\n", "4 of cleanup\n"),
+        ("[…]\n", "[1\n2]\n"),
+        ("└─66 sleep 300\n", "└─66 sleep 30\n"),
+    ],
 )
 def test_codes_and_counts_may_not_differ(shown, printed):
     assert not console.alike(shown, printed)
+
+
+def made(text):
+    return set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE))
 
 
 def test_every_target_of_make_that_is_shown_exists():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     for name, path in PAGES.items():
-        shown = set(re.findall(r"^make ([a-z]+)", path.read_text(), re.MULTILINE))
-        assert shown <= targets, name
-    assert {"demo", "test", "check", "bench"} <= set(
-        re.findall(r"^make ([a-z]+)", PAGES["README.md"].read_text(), re.MULTILINE)
-    )
+        assert made(path.read_text()) <= targets, name
+    assert {"demo", "test", "check", "bench"} <= made(PAGES["README.md"].read_text())
 
 
 def test_every_verb_is_explained_and_no_other_is_named():
     text = PAGES["README.md"].read_text()
     assert set(re.findall(r"^\| `brokerctl ([a-z-]+)` \|", text, re.MULTILINE)) == set(VERBS)
     for name, path in PAGES.items():
-        named = set(re.findall(r"(?:`|^\$ )brokerctl ([a-z][a-z-]*)", path.read_text(), re.MULTILINE))
+        named = set(re.findall(r"(?:`|^[$#] )brokerctl ([a-z][a-z-]*)", path.read_text(), re.MULTILINE))
         assert named <= set(VERBS), name
+
+
+def anchors(path):
+    """What `#…` may name on a page: its headings, as GitHub spells them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_lead_somewhere():
     for name, path in PAGES.items():
-        for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text()):
-            assert (path.parent / link).exists(), f"{name}: {link}"
+        for link, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", path.read_text()):
+            target = (path.parent / link) if link else path
+            assert target.exists(), f"{name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{name}: {link}#{anchor}"
+
+
+def test_the_readme_leads_to_every_page():
+    links = set(re.findall(r"\]\(([^)#]+)", PAGES["README.md"].read_text()))
+    assert set(PAGES) - {"README.md"} <= links
+
+
+def test_a_block_that_begins_with_a_hash_is_roots_and_any_other_may_print_one():
+    found = console.page("```console\n# id -u\n0\n# id -g\n```\n```console\n$ cat x\n# a comment\n```\n")
+    assert [(example.command, example.output) for example in found.as_root] == [("id -u", "0\n"), ("id -g", "")]
+    assert [(example.command, example.output) for example in found.examples] == [("cat x", "# a comment\n")]
 
 
 def test_files_that_are_shown_are_toml():

@@ -23,7 +23,7 @@ UNIT = "brokerctl-worker@.service"
 
 
 def block(name):
-    return re.search(rf"<!-- {name} -->\n```\w+\n(.*?)```\n<!-- end {name} -->", PAGE, re.DOTALL)[1]
+    return re.search(rf"<!-- {name} -->\n```[\w .]+\n(.*?)```\n<!-- end {name} -->", PAGE, re.DOTALL)[1]
 
 
 def until(there, limit_s=30.0):
