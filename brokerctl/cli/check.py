@@ -13,8 +13,8 @@ from brokerctl.durations import S
 from brokerctl.errors import EXIT_FOUND, ControlError, TraceError, UsageError
 from brokerctl.logs import eventlog
 from brokerctl.stop import check
-from brokerctl.stop.broker import FluxCommand
 from brokerctl.stop.errands import attempt
+from brokerctl.stop.fluxcommand import FluxCommand
 
 URI = "local:///run/flux/local"  # of flux.service
 WITHIN_NS = 120 * S
@@ -62,13 +62,17 @@ def _saved(folder: Path) -> list[check.Finding]:
     found = []
     try:
         for path in sorted(folder.iterdir()):
-            if path.is_file() and path.stat().st_size <= EVENTLOG_SIZE_MAX:
-                job = path.name.partition(".")[0]
-                try:
-                    entries = eventlog.parse(path.read_text())
-                except (TraceError, UnicodeDecodeError) as error:
-                    raise TraceError(f"{path}: {error}") from None
-                found += check.of_job(job, "", entries, time.time(), None)
+            if not path.is_file():
+                continue
+            if path.stat().st_size > EVENTLOG_SIZE_MAX:
+                found.append(check.Finding(f"{path}: larger than {EVENTLOG_SIZE_MAX >> 20} MiB, not looked at"))
+                continue
+            job = path.name.partition(".")[0]
+            try:
+                entries = eventlog.parse(path.read_text(encoding="utf-8"))
+            except (TraceError, UnicodeDecodeError) as error:
+                raise TraceError(f"{path}: {error}") from None
+            found += check.of_job(job, "", entries, time.time(), None)
     except OSError as error:
         raise UsageError(f"--eventlogs {error.filename or folder}: {error.strerror}") from None
     return found

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 CONFIG = "/etc/brokerctl/stop.toml"
 # msgspec would import it, if it is installed, for types that no record here has: a fifth of this program's start.
 _NOT_NEEDED = "typing_extensions"
-USAGE = "brokerctl stop [--pid PID] [--config FILE] [--trace FILE] | --dry-run [--timeout-stop T] | --post | --disable"
+USAGE = (
+    "brokerctl stop [--pid PID] [--config FILE] [--trace FILE]"
+    " | (--dry-run [--timeout-stop T] | --post | --disable) [--unit UNIT]"
+)
 EPILOG = """\
 Asks main (a Flux broker, a broker of brokerctl run, or any process) what it does, runs the actions of the site, sends
 SIGTERM once, and stays until main has ended. Where a stop is under way, it joins: nothing is sent.
@@ -81,7 +84,9 @@ def _parsed(argv: list[str]) -> Namespace:
     parser.add_argument("--timeout-stop", metavar="T", help="of --dry-run: the unit's TimeoutStopSec; default: asked")
     parser.add_argument("--post", action="store_true", help="as ExecStopPost: one line about how the service ended")
     parser.add_argument("--disable", action="store_true", help="back to the unit as it was without brokerctl")
-    parser.add_argument("--unit", metavar="UNIT", help="of --dry-run, --post and --disable; default: flux.service")
+    parser.add_argument(
+        "--unit", metavar="UNIT", help="of --dry-run, --post and --disable; default: that of PID, else flux.service"
+    )
     options = parser.parse_args(argv)
     if options.post + options.disable + options.dry_run > 1:
         raise UsageError("--post, --disable and --dry-run: expected one of them")
@@ -105,7 +110,7 @@ def _other(options: Namespace) -> int:
 
     pid = target.main_pid(options.pid, os.environ)
     found = _configured(options.config)
-    print("\n".join(plan.describe(found, options.unit or "flux.service", options.timeout_stop, pid)))
+    print("\n".join(plan.describe(found, options.unit or "", options.timeout_stop, pid)))
     return 0
 
 

@@ -28,6 +28,8 @@ AT_ONCE = 16
 JOBS_MAX = 1000
 # An event's time is the job manager's clock, the broker's start that of its host.
 _CLOCK_SLACK_S = 1.0
+# A unit that is younger may have been started after Flux had told its jobs: what is typed then would end a good one.
+_YOUNG_S = 10.0
 _KINDS = ("prolog", "epilog")
 
 
@@ -218,7 +220,7 @@ def _units(units: list[str], active: set[str], life_s: float) -> Errand[list[Fin
             continue
         age_s = mono_s - int(began) / 1e6
         job = name.partition("@")[2].removesuffix(".service")
-        gone = job not in active and f"ƒ{job.removeprefix('f')}" not in active
+        gone = job not in active and f"ƒ{job.removeprefix('f')}" not in active and age_s > _YOUNG_S
         if gone or age_s > life_s + _CLOCK_SLACK_S:
             why = "Flux has no such job any more" if gone else "Flux was restarted since"
             text = f"{name} runs for {as_short(round(age_s * S))}, and {why}"

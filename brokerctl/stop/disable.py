@@ -6,7 +6,9 @@ takes back what was added to the deadline of a stop under way (SYSTEMD.md 42): s
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from brokerctl.durations import S
@@ -69,7 +71,7 @@ def away(path: Path, unit: str) -> str:
     """Take one away: rename the administrator's, mask a package's; how to bring it back."""
     try:
         if any(path.is_relative_to(folder) for folder in (ADMINISTRATOR, Path("/run/systemd/system"))):
-            aside = path.with_name(f"{DROP_IN}.disabled")
+            aside = next(name for name in _asides(path) if not name.exists())
             os.replace(path, aside)  # noqa: PTH105 - the words of the undo
             return f"mv {aside} {path}"
         folder = ADMINISTRATOR / f"{unit}.d"
@@ -79,6 +81,13 @@ def away(path: Path, unit: str) -> str:
     except OSError as error:
         raise UsageError(f"--disable: cannot take {path} away: {error.strerror}") from None
     return f"rm {mask}"
+
+
+def _asides(path: Path) -> Iterator[Path]:
+    """Names for a file that is disabled; the first may be an older one's, whose text nobody should lose."""
+    yield path.with_name(f"{DROP_IN}.disabled")
+    for number in itertools.count(1):
+        yield path.with_name(f"{DROP_IN}.disabled.{number}")
 
 
 def _show(unit: str, name: str) -> str:

@@ -38,7 +38,7 @@ class Link:
         self._post = post
         self._life = life
         self._aide: Aide | None = None
-        self._buffer = b""
+        self._buffer = bytearray()
         self._open: dict[int, Timer] = {}
         self._started = 0
         self._not_before_ns = 0
@@ -96,7 +96,11 @@ class Link:
         if not data:
             self._end("the helper has died")
             return
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        lines: list[bytes] = []
+        self._buffer += data
+        if b"\n" in data:  # of a long line, nothing is looked at twice
+            *lines, rest = bytes(self._buffer).split(b"\n")
+            self._buffer = bytearray(rest)
         if len(self._buffer) > protocol.LINE_MAX:
             self._end("the helper talks without end")
             return
@@ -131,4 +135,4 @@ class Link:
         if one is not None:
             self._loop.unwatch(one.answers)
             one.end()
-            self._buffer = b""
+            self._buffer.clear()

@@ -30,15 +30,25 @@ if TYPE_CHECKING:
 
 _SHOW = (
     "MainPID", "TimeoutStopUSec", "NotifyAccess", "SuccessExitStatus", "KillMode", "FragmentPath", "DropInPaths",
+    "LoadState",
 )  # fmt: skip
 _SHOW_TIMEOUT_S = 5.0
 _OURS = (1, 3, 70, 75)
+_UNIT = "flux.service"
 _WIDTH = 74
 
 
 def describe(configured: Configuration, unit: str, timeout_stop: str | None, pid: int | None = None) -> list[str]:
-    """The plan, line by line; UsageError where the time can't be read."""
+    """The plan, line by line; UsageError where the time can't be read, or there is no such unit.
+
+    Without a unit, that of `pid`, else `flux.service`.
+    """
+    unit = unit or (target.unit_of(pid) if pid is not None else "") or _UNIT
     shown = _shown(unit)
+    if shown.get("LoadState") == "not-found" and pid is None and timeout_stop is None:
+        raise UsageError(
+            f"--unit {unit}: systemd knows no such unit; expected its name, or a --timeout-stop to plan with"
+        )
     pid = pid or int(shown.get("MainPID", "0") or 0) or None
     taken = target.take(pid, configured.flux, configured.kind) if pid is not None else None
     lines: list[str] = []
@@ -86,7 +96,8 @@ def _configured(unit: str, shown: Mapping[str, str]) -> tuple[Limits | None, str
     """Main's limits as its unit's ExecStart= sets them, None where that can't be told; and a line about it."""
     paths = [Path(path) for path in (shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()) if path]
     if not paths:
-        return None, f"main's limits are not known: systemd knows no file of {unit}"
+        why = f"systemd knows no file of {unit}" if shown else "no systemd answers here"
+        return None, f"main's limits are not known: {why}"
     try:
         found = broker.find(merge.from_files(unit, paths).commands("ExecStart"))
     except BrokerctlError as error:

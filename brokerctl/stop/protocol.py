@@ -21,8 +21,8 @@ from brokerctl.records.stops import AnyAnswer, Ask
 __all__ = ["LINE_MAX", "STATUS_PREFIX", "VERSION", "Question", "Reply", "encode", "question", "reply"]
 
 VERSION = 1
-# The peers of a big instance are ranges; a report is bounded in itself.
-LINE_MAX = 256 << 10
+# 16,384 ranks that hold SHUTDOWN, each with its host, are 2 MB; a report is bounded in itself.
+LINE_MAX = 4 << 20
 
 _T = TypeVar("_T", "Question", "Reply")
 

@@ -112,12 +112,12 @@ def test_housekeeping_that_takes_too_long_is_found():
 
 def test_units_of_no_job_or_of_an_earlier_life_are_found():
     now_us = time.monotonic_ns() // 1000
-    started_s = time.time() - 5
+    started_s = time.time() - 60
     show = "".join(
         f"Id=flux-epilog@{name}.service\nInactiveExitTimestampMonotonic={now_us - age_s * 1_000_000}\n\n"
-        for name, age_s in (("f2Nn2MXD", 1), ("ff5zYto", 60), ("fGone", 1))
+        for name, age_s in (("f2Nn2MXD", 1), ("ff5zYto", 90), ("fGone", 30), ("fNew", 1))
     )
-    names = "flux-epilog@f2Nn2MXD.service loaded active\nflux-epilog@ff5zYto.service x\nflux-epilog@fGone.service x\n"
+    names = "".join(f"flux-epilog@{name}.service loaded active\n" for name in ("f2Nn2MXD", "ff5zYto", "fGone", "fNew"))
     lines = found(started_s=started_s, **{"systemctl list-units": names, "systemctl show": show, "job eventlog": ""})
     assert [(one.text.partition(" ")[0], one.text.rpartition("and ")[2]) for one in lines] == [
         ("flux-epilog@ff5zYto.service", "Flux was restarted since"),
@@ -242,8 +242,21 @@ def test_disable_gives_the_stock_stop_back_and_says_how_to_undo_it(private_syste
     again = stop(private_systemd, "--disable", "--unit", "x.service")
     assert (again.returncode, again.stdout) == (0, "x.service: has no drop-in brokerctl.conf; nothing to do\n")
     undo = done.stdout.splitlines()[-1].removeprefix("to undo: ")
+    assert undo.startswith(f"mv {path}.disabled {path} && ")
     private_systemd.run(["sh", "-c", undo])
     assert private_systemd.show("x.service", "DropInPaths") == {"DropInPaths": str(path)}
+
+
+def test_an_older_drop_in_that_was_disabled_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(disable, "ADMINISTRATOR", tmp_path)
+    path = tmp_path / disable.DROP_IN
+    for words in ("first", "second", "third"):
+        path.write_text(words)
+        undo = disable.away(path, "x.service")
+    assert [(tmp_path / f"{disable.DROP_IN}.disabled{more}").read_text() for more in ("", ".1", ".2")] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+    assert undo == f"mv {path}.disabled.2 {path}"
 
 
 def test_where_the_reload_fails_it_is_told_what_was_done_and_what_is_left_to_do(tmp_path, monkeypatch, capsys):

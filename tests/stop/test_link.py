@@ -12,7 +12,7 @@ from brokerctl.durations import MS, S
 from brokerctl.kernel import proc
 from brokerctl.kernel.proc import User
 from brokerctl.records import Answered, Query, QueryFailed
-from brokerctl.records.stops import Look
+from brokerctl.records.stops import Holding, Look, Peers
 from brokerctl.stop import link as links
 from brokerctl.stop import protocol
 from brokerctl.stop.link import Link
@@ -172,6 +172,18 @@ def test_a_helper_is_started_again_three_times_with_pauses_and_then_no_more(aske
 
 def test_an_answer_to_a_question_that_was_never_asked_is_ignored(asker):
     assert asker(answers_what_was_not_asked).ask() == Answered(1, Look("quorum"))
+
+
+def test_an_answer_about_all_ranks_of_the_largest_instance_comes_through(asker):
+    held = Peers("all", tuple(Holding(rank, f"node{rank:05}.cluster", "has not said goodbye") for rank in range(16384)))
+
+    def tells(asked, answers, _aim):
+        for question in questions(asked):
+            data = protocol.encode(protocol.Reply(question.id, held))
+            while data:
+                data = data[os.write(answers, data) :]
+
+    assert asker(tells).ask(within_ns=10 * S) == Answered(1, held)
 
 
 def test_the_helper_has_no_descriptor_of_the_core_but_its_two_pipes(asker):

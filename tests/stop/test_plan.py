@@ -157,3 +157,24 @@ def test_the_plan_of_any_process_is_short_and_nothing_is_done_to_it():
         main.kill()
     assert done.returncode == 0, done.stderr
     assert "a process of its own kind" in done.stdout
+
+
+def test_a_unit_that_systemd_does_not_know_is_refused_where_nothing_else_is_given(describe):
+    with pytest.raises(UsageError, match=r"--unit flux.service: systemd knows no such unit"):
+        describe(LoadState="not-found")
+    assert "TimeoutStopSec=20m" in describe(LoadState="not-found", timeout="20m")
+
+
+def test_the_plan_for_a_pid_is_that_of_its_own_unit(monkeypatch):
+    asked = []
+    monkeypatch.setattr(plan, "_shown", lambda unit: asked.append(unit) or UNIT)
+    monkeypatch.setattr(plan.target, "unit_of", lambda pid: {4711: "app.service"}.get(pid, ""))
+    monkeypatch.setattr(plan.target, "take", lambda *_: None)
+    for pid, unit in ((4711, ""), (4712, ""), (None, ""), (4711, "other.service")):
+        plan.describe(Configuration(), unit, "20m", pid)
+    assert asked == ["app.service", "flux.service", "flux.service", "other.service"]
+
+
+def test_where_no_systemd_answers_that_is_told(monkeypatch):
+    monkeypatch.setattr(plan, "_shown", lambda _unit: {})
+    assert "main's limits are not known: no systemd answers here" in plan.describe(Configuration(), "", None)
