@@ -7,6 +7,7 @@ Of the instance: the eventlogs of jobs, drains, and what the job manager and its
 - lines of other components (the KVS, the modules' own), what scripts of jobs print, what rc1 says on a restart, what
   `flux dump` says in rc3, and what modules say that were not unloaded;
 - which ranks come online together, where there are more than two: a matter of milliseconds;
+- how long a broker had been silent when that was noticed;
 - the urgency and the user of a job, and where among the events its `release` stands (FLUX.md 51: a race);
 - the messages in which flux-dump(1) tells the service manager of its progress, and the URI of a parent.
 
@@ -43,6 +44,7 @@ _JOBS_NOT_COMPARED = re.compile(
     r"|housekeeping: \S+ \(rank \d+\) \S+: (?!error launching|No route|nonzero exit|multiple|Terminated).*"
     r"|restart: checkpoint.job-manager not found|restart: 0 (?:running )?jobs|hold: .*"
 )
+_SILENT = re.compile(r"( has been unresponsive) for \S+$")  # when exactly it is noticed is chance
 _URI = re.compile(r"^(STATUS=Joining Flux instance via) .*")
 _LOG_OF_JOBS = (0, "log of jobs")
 FEW = 2  # ranks: with more, it is chance which come online together
@@ -107,7 +109,7 @@ def _of_log(rank: int, what: Log, size: int) -> tuple[tuple[int, str], AnyEffect
         if _NOT_COMPARED.fullmatch(text) or (size > FEW and text.startswith("online: ")):
             return None
         if what.component != "broker":
-            return (rank, what.component), what
+            return (rank, what.component), Log(what.component, what.level, _SILENT.sub(r"\1", text))
         return (rank, text.partition(":")[0] if _RACES.fullmatch(text) else "log"), what
     match what.component:
         case "job-exec":
@@ -123,8 +125,12 @@ def _without_dump(sent: list[Said]) -> list[Said]:
     """Each message of flux-dump(1) comes with an extension of the deadline before it."""
     kept: list[Said] = []
     for one in sent:
-        if isinstance(one.what, Notify) and one.what.text.startswith("STATUS=flux-dump(1)"):
-            kept.pop()
-        else:
+        if not _is_notify(one, "STATUS=flux-dump(1)"):
             kept.append(one)
+        elif kept and _is_notify(kept[-1], "EXTEND_TIMEOUT_USEC="):
+            kept.pop()
     return kept
+
+
+def _is_notify(said: Said, begins: str) -> bool:
+    return isinstance(said.what, Notify) and said.what.text.startswith(begins)

@@ -123,7 +123,7 @@ def _extra(table: UnitTable, where: str) -> UnitFile:
         if isinstance(value, list):
             raise ScenarioError(f"{where}.{key}: is a list; expected text or a number")
         text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-        if not text.isprintable():
+        if not text.isprintable() or text.endswith("\\"):  # which would go on in the next line
             raise ScenarioError(f"{where}.{key}: {text!r} is no line; expected printable text")
         lines[_SECTIONS[key]].append(f"{key}={text}")
     text = "".join(f"[{section}]\n" + "".join(f"{line}\n" for line in each) for section, each in lines.items())
@@ -133,7 +133,7 @@ def _extra(table: UnitTable, where: str) -> UnitFile:
 def _line(text: str, puppets: Mapping[str, PuppetSpec], where: str) -> ExecLine:
     name = text.lstrip("-@:+!")
     prefixes = text[: len(text) - len(name)]
-    if name.startswith(WRAPPER):
+    if name.split()[:2] == WRAPPER.split():
         command = Command(name, tuple(name.split()))
     elif name in puppets:
         asked = puppets[name].asks[:1]

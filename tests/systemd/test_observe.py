@@ -199,3 +199,34 @@ def test_steps_can_wait_for_a_puppet_that_is_being_started(watched):
     assert watched.observer.is_ready()
     watched.log("Forked /run/s/exec-stop.0 as 43", "Control process exited, code=exited, status=203/EXEC")
     assert watched.observer.is_ready()
+
+
+def test_a_signal_without_a_sender_is_the_managers_if_the_log_that_comes_later_says_so(watched):
+    watched.log("Forked /run/s/main.0 as 42", "Changed dead -> running", "Changed running -> stop")
+    for log, told in (([], []), (["Changed stop -> stop-sigterm"], [KillProcess("main", 15)])):
+        watched.observer.signalled(watched.now_ns, 15)
+        before = len(watched.lines)
+        watched.log(*log)
+        watched.observer.catch_up(watched.now_ns + HOLD_NS)
+        assert [line.what for line in watched.lines[before:] if isinstance(line.what, KillProcess)] == told
+
+
+def test_a_log_that_is_read_late_does_not_overtake_what_was_told_before_it(watched):
+    for t_ns, signum in ((5, 1), (9, 15)):
+        row = {"t_ns": t_ns, "run": "main", "what": "signal", "signum": signum, "sender": 1}
+        watched.observer.reported(json.dumps(row).encode() + b"\n")
+    watched.observer.reported(b'{"t_ns": 200000000, "run": "main", "what": "said", "text": "A=1"}\n')
+    watched.observer.logged(100_000_000, b"<31>Nov  9 21:25:17 systemd[1]: x.service: Changed dead -> running")
+    assert [type(line.what) for line in watched.lines] == [KillProcess, KillProcess, UnitMoved]
+    assert [line.t_ns for line in watched.lines] == [9, 9, 100_000_000]
+    assert watched.observer.due() == 200_000_000 + HOLD_NS
+
+
+def test_sigkill_that_a_client_asked_for_is_told_too(watched):
+    watched.log("Forked /run/s/main.0 as 42")
+    asked = (
+        "Sent signal SIGKILL to main process 42 (python) on client request.",
+        "Sending signal SIGKILL to process 88 (python) on client request.",
+    )
+    kills = [what for what in watched.log(*asked) if not isinstance(what, Log)]
+    assert kills == [KillProcess("main", 9), KillOthers(9)]

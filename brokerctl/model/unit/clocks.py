@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerctl.durations import as_short
-from brokerctl.model.unit.states import LIMITS, WATCHED, Sub, What
+from brokerctl.model.unit.states import ACTIVE, LIMITS, TABLE, Sub, What
 from brokerctl.records import Arm, Cancel
 
 if TYPE_CHECKING:
@@ -43,10 +43,19 @@ class Clocks:
 
     def limit(self) -> None:
         """A fresh limit from now: a state was entered, or the next line of a list begins (SYSTEMD.md 9, 39)."""
+        self._limit_from(self._unit.now_ns)
+
+    def limit_of_start(self) -> None:
+        """The limit of a start, in whatever state: each line of a oneshot's ExecStart= has it anew."""
+        limit_ns = self._unit.settings.timeout_start_ns
+        self._set(STATE, self._unit.now_ns + limit_ns if limit_ns else None)
+
+    def _limit_from(self, since_ns: int) -> None:
+        """RuntimeMaxSec= counts from when the unit became active: no reload in between renews it."""
         limit_ns = self._limit_ns()
-        self._set(STATE, None if limit_ns is None else self._unit.now_ns + limit_ns)
-        if self._unit.state in WATCHED and WATCHDOG not in self._deadlines:
-            self._watch()
+        if self._unit.state is Sub.RUNNING:
+            since_ns = self._unit.active_ns
+        self._set(STATE, None if limit_ns is None else since_ns + limit_ns)
 
     def extend(self, by_ns: int) -> None:
         """EXTEND_TIMEOUT_USEC: no deadline lies before now + `by_ns`; where there is none, none is made (33)."""
@@ -57,10 +66,8 @@ class Clocks:
 
     def reloaded(self) -> None:
         """daemon-reload: what was extended is forgotten; a limit that is over then fires at once (SYSTEMD.md 42)."""
-        unit = self._unit
         if STATE in self._deadlines:
-            limit_ns = self._limit_ns()
-            self._set(STATE, None if limit_ns is None else unit.since_ns + limit_ns)
+            self._limit_from(self._unit.since_ns)
         if WATCHDOG in self._deadlines:
             self._watch()
 
@@ -70,11 +77,15 @@ class Clocks:
         """A new start: what messages had set is forgotten."""
         self._watchdog_ns = self._unit.settings.watchdog_ns
 
-    def ping(self) -> None:
-        """WATCHDOG=1."""
+    def start_watchdog(self) -> None:
+        """The unit is started: the watchdog counts from now."""
         self._pinged_ns = self._unit.now_ns
-        if self._unit.state in WATCHED:
-            self._watch()
+        self._watch()
+
+    def ping(self) -> None:
+        """WATCHDOG=1. It also wakes a watchdog that rests: who beats once while it stops must go on beating (83)."""
+        if What.WATCHDOG in TABLE[self._unit.state]:
+            self.start_watchdog()
 
     def override(self, watchdog_ns: int) -> None:
         """WATCHDOG_USEC: longer, shorter, off (0), or on where it was not (SYSTEMD.md 84)."""
@@ -85,7 +96,7 @@ class Clocks:
         self._set(WATCHDOG, self._pinged_ns + self._watchdog_ns if self._watchdog_ns else None)
 
     def unwatch(self) -> None:
-        """It does not count in this state (SYSTEMD.md 83)."""
+        """It rests in this state, until the next message (SYSTEMD.md 83)."""
         self._set(WATCHDOG, None)
 
     # ----
@@ -101,16 +112,29 @@ class Clocks:
         if unit.state in {Sub.AUTO_RESTART, Sub.RELOAD}:
             unit.happens(What.TIMEOUT)
             return
-        then = "Killing" if unit.settings.send_sigkill else "Skipping SIGKILL"
-        unit.log(4, _TOLD.get(unit.state, f"State '{unit.state}' timed out. {then}."))
+        unit.log(4, _told(unit))
         unit.happens(What.TIMEOUT, "timeout")
 
 
 _TOLD = {
-    Sub.START: "start operation timed out. Terminating.",
     Sub.RUNNING: "Service reached runtime time limit. Stopping.",
-    Sub.STOP: "Stopping timed out. Terminating.",
-    Sub.STOP_POST: "State 'stop-post' timed out. Terminating.",
     Sub.STOP_SIGKILL: "Processes still around after SIGKILL. Ignoring.",
     Sub.FINAL_SIGKILL: "Processes still around after final SIGKILL. Entering failed mode.",
 }
+_THEN = {"terminate": "Terminating", "abort": "Aborting", "kill": "Killing"}
+
+
+def _told(unit: Unit) -> str:
+    """What the journal says of a limit that is over."""
+    settings, state = unit.settings, unit.state
+    if state in _TOLD:
+        return _TOLD[state]
+    mode, what = settings.timeout_stop_failure_mode, f"State '{state}'"
+    if ACTIVE[state] == "activating":
+        mode, what = settings.timeout_start_failure_mode, f"{state} operation"
+    elif state is Sub.STOP:
+        what = "Stopping"
+    elif state in {Sub.STOP_WATCHDOG, Sub.FINAL_WATCHDOG} or (state is not Sub.STOP_POST and mode == "terminate"):
+        mode = "kill"  # the next rung
+    skipped = mode == "kill" and not settings.send_sigkill
+    return f"{what} timed out. {'Skipping SIGKILL' if skipped else _THEN[mode]}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from brokerctl.model.unit import start, stop
-from brokerctl.model.unit.states import ACTIVE, AT_REST, Sub, What
+from brokerctl.model.unit.states import ACTIVE, AT_REST, UP, Sub, What
 from brokerctl.records.units import MAIN, Freeze, KillOthers, KillProcess, Returned, Systemctl
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Jobs:
         if verb in {"start", "restart"} and self._going_down:
             unit.emit(Returned(client, RC_REFUSED, "Transaction is destructive."))
             return
-        if verb == "reload" and (ACTIVE[unit.state] not in {"active", "reloading"} or not unit.settings.exec_reload):
+        if verb == "reload" and (ACTIVE[unit.state] not in UP or not unit.settings.exec_reload):
             unit.emit(Returned(client, RC_FAILED, "Job type reload is not applicable."))
             return
         if job is not None:
@@ -117,7 +117,7 @@ class Jobs:
         while (job := self._job) is not None and not job.running:
             match job.verb:
                 case "start":
-                    if ACTIVE[unit.state] in {"active", "reloading"}:
+                    if ACTIVE[unit.state] in UP:
                         self._finish(RC_OK)
                     elif unit.state in AT_REST:
                         job.running = True
@@ -156,22 +156,20 @@ class Jobs:
         job, active = self._job, ACTIVE[self._unit.state]
         if job is None:
             return
-        if job.verb == "start":
-            if active in {"active", "reloading"}:
-                self._finish(RC_OK)
-            elif self._unit.state in AT_REST:
-                self.ended(failed=active == "failed")
-        elif job.verb == "reload":
-            if self._unit.state is Sub.RUNNING:
-                self._finish(RC_FAILED if self.reload_failed else RC_OK)
-            elif active not in {"reloading", "activating"} and job.running:
-                self._finish(RC_FAILED)
+        if job.verb == "start" and active in UP:
+            self._finish(RC_OK)
+        elif job.verb == "reload" and active == "active":
+            self._finish(RC_FAILED if self.reload_failed else RC_OK)
         elif self._unit.state in AT_REST:
-            self._down(job)
+            if job.verb in {"stop", "restart"}:
+                self._down(job)
+            else:
+                self.ended(failed=active == "failed")
 
     def ended(self, *, failed: bool) -> None:
-        """The life that a start job was for is over."""
-        if self._job is not None and self._job.verb == "start" and self._job.running:
+        """The life that a start or a reload was for is over."""
+        job = self._job
+        if job is not None and job.verb in {"start", "reload"} and job.running:
             self._finish(RC_FAILED if failed else RC_OK)
 
     # ---- signals, and the freezer

@@ -17,17 +17,18 @@ class Operation(StrEnum):
     """Which rung."""
 
     TERMINATE = "terminate"
+    RESTART = "restart"  # to terminate, for a restart
     WATCHDOG = "watchdog"
     KILL = "kill"
 
 
-def kill(unit: Unit, operation: Operation, *, control_only: bool = False) -> bool:
+def kill(unit: Unit, operation: Operation) -> bool:
     """Signal them; whether anybody was there to be waited for."""
     settings, signum = unit.settings, _signum(unit, operation)
     if settings.kill_mode == "none":
         return False
     hangup = settings.send_sighup and operation is Operation.TERMINATE and signum != SIGHUP
-    runs = [MAIN] if unit.main and not control_only else []
+    runs = [MAIN] if unit.main else []
     runs += [unit.control] if unit.control else []
     for run in runs:
         unit.emit(KillProcess(run, signum))
@@ -37,7 +38,7 @@ def kill(unit: Unit, operation: Operation, *, control_only: bool = False) -> boo
             unit.emit(KillProcess(run, SIGHUP))
     all_at_once = settings.kill_mode == "control-group"
     at_last = settings.kill_mode == "mixed" and operation is Operation.KILL  # 72
-    reached = not control_only and unit.others > 0 and (all_at_once or at_last)
+    reached = unit.others > 0 and (all_at_once or at_last)
     if reached:
         unit.emit(KillOthers(signum))
         if hangup:
@@ -51,6 +52,6 @@ def _signum(unit: Unit, operation: Operation) -> int:
         return settings.final_kill_signal
     if operation is Operation.WATCHDOG:
         return settings.watchdog_signal
-    if unit.restart_asked and settings.restart_kill_signal is not None:
+    if operation is Operation.RESTART and settings.restart_kill_signal is not None:
         return settings.restart_kill_signal
     return settings.kill_signal

@@ -13,7 +13,7 @@ from brokerctl.model.unit.deeds import DEEDS
 from brokerctl.model.unit.environment import environment, exit_words
 from brokerctl.model.unit.jobs import Jobs
 from brokerctl.model.unit.result import SUCCESS, Result
-from brokerctl.model.unit.states import ACTIVE, BOTH_GONE, TABLE, WATCHED, Sub, What
+from brokerctl.model.unit.states import ACTIVE, BOTH_GONE, NEXT_MAIN, TABLE, UP, WATCHED, Sub, What
 from brokerctl.records import Booted, Effect, Event, Exited, Fired, Log, SpawnFailed, Start
 from brokerctl.records.units import (
     MAIN,
@@ -38,16 +38,16 @@ class Unit:
     """
 
     __slots__ = (
-        "_index", "_lines", "clocks", "control", "emit", "frozen", "jobs", "main", "main_status", "now_ns", "nth_main",
-        "others", "restart_asked", "restarts", "result", "settings", "since_ns", "started", "state", "status",
-        "stopped", "stopping",
+        "_index", "_lines", "active_ns", "clocks", "control", "emit", "frozen", "jobs", "main", "main_status", "now_ns",
+        "nth_main", "others", "restart_asked", "restarts", "result", "settings", "since_ns", "started", "state",
+        "status", "stopped", "stopping",
     )  # fmt: skip
 
     emit: Callable[[Effect], None]
 
     def __init__(self, settings: UnitSettings) -> None:
         self.settings = settings
-        self.now_ns = self.since_ns = 0
+        self.now_ns = self.since_ns = self.active_ns = 0  # since when it is in its state, and is active
         self.state = Sub.DEAD
         self.result: Result = SUCCESS
         self.main = False  # it lives
@@ -114,9 +114,12 @@ class Unit:
         """The one place where the state changes."""
         held_ns, old = self.now_ns - self.since_ns, self.state
         self.state, self.since_ns = state, self.now_ns
+        if ACTIVE[state] in UP and ACTIVE[old] not in UP:
+            self.active_ns = self.now_ns
         if state not in WATCHED:
             self.clocks.unwatch()
-        self.emit(UnitMoved(ACTIVE[state], old, state, self.result, held_ns))
+        if state is not old:
+            self.emit(UnitMoved(ACTIVE[state], old, state, self.result, held_ns))
         self.clocks.limit()
         self.jobs.moved()
 
@@ -140,9 +143,10 @@ class Unit:
             found = SUCCESS
         self.main, self.main_status = False, status
         self.fail(found)
-        if oneshot and found == SUCCESS and self.state is Sub.START and self.nth_main + 1 < len(settings.exec_start):
+        if oneshot and found == SUCCESS and self.state in NEXT_MAIN and self.nth_main + 1 < len(settings.exec_start):
             self.nth_main += 1
             self.start_main()
+            self.clocks.limit_of_start()
             return
         if settings.exit_type == "cgroup" and self.others:
             return  # SYSTEMD.md 80
@@ -152,7 +156,7 @@ class Unit:
     def _control_ended(self, status: int) -> None:
         line = self._lines[self._index]
         if self.state is Sub.CONDITION:
-            found = result.condition(status)
+            found = result.condition(status, self.settings)
         else:
             found = result.verdict(status, self.settings, daemon=False)
         self._log_exit("Control process", status, good=found == SUCCESS)

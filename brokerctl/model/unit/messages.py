@@ -20,13 +20,17 @@ HEARD: dict[str, frozenset[Sender]] = {
     "exec": frozenset({"main", "control"}),
     "all": frozenset({"main", "control", "child"}),
 }
+_STATES = frozenset({"READY=1", "STOPPING=1"})
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _USEC_MAX = (1 << 64) - 1
 WARNING = 4
 
 
 def received(unit: Unit, sender: Sender, text: str) -> None:
-    """One datagram: whoever may not send, or sends too much, is not heard; of equal keys the first counts (47, 48)."""
+    """One datagram: whoever may not send, or sends too much, is not heard (35, 48).
+
+    Of equal keys the first counts (47), but of READY=1 and STOPPING=1 the last.
+    """
     access = unit.access()
     if sender == "outside":
         return
@@ -37,8 +41,10 @@ def received(unit: Unit, sender: Sender, text: str) -> None:
     if len(text.encode()) > MESSAGE_MAX:
         unit.log(WARNING, "Received notify message exceeded maximum size. Ignoring.")
         return
+    assignments = text.split("\n")
+    _state(unit, next((each for each in reversed(assignments) if each in _STATES), ""))
     told: dict[str, str] = {}
-    for assignment in text.split("\n"):
+    for assignment in assignments:
         key, _, value = assignment.partition("=")
         told.setdefault(key, value)
     _apply(unit, told)
@@ -48,16 +54,25 @@ def _who(access: str) -> str:
     return "main PID" if access == "main" else "main PID and control PID"
 
 
-def _apply(unit: Unit, told: dict[str, str]) -> None:
-    if told.get("READY") == "1" and unit.settings.type == "notify":
+def _state(unit: Unit, said: str) -> None:
+    if said == "READY=1" and unit.settings.type == "notify":
         unit.stopping = False
         unit.happens(What.READY)
-    if told.get("STOPPING") == "1":
+    elif said == "STOPPING=1":
         unit.stopping = True
         unit.happens(What.STOPPING)
+
+
+def _apply(unit: Unit, told: dict[str, str]) -> None:
     if "STATUS" in told and told["STATUS"] != unit.status:
         unit.status = told["STATUS"]
         unit.emit(StatusText(unit.status))
+    if "EXTEND_TIMEOUT_USEC" in told:
+        usec = _usec(unit, "EXTEND_TIMEOUT_USEC", told["EXTEND_TIMEOUT_USEC"])
+        if usec not in {None, 0, _USEC_MAX}:
+            assert usec is not None
+            unit.clocks.extend(usec * US)
+    # After the extension, which a beat in the same message takes back.
     if told.get("WATCHDOG") == "1":
         unit.clocks.ping()
     elif told.get("WATCHDOG") == "trigger":
@@ -66,11 +81,6 @@ def _apply(unit: Unit, told: dict[str, str]) -> None:
         usec = _usec(unit, "WATCHDOG_USEC", told["WATCHDOG_USEC"])
         if usec is not None:
             unit.clocks.override(usec * US)
-    if "EXTEND_TIMEOUT_USEC" in told:
-        usec = _usec(unit, "EXTEND_TIMEOUT_USEC", told["EXTEND_TIMEOUT_USEC"])
-        if usec not in {None, 0, _USEC_MAX}:
-            assert usec is not None
-            unit.clocks.extend(usec * US)
 
 
 def _usec(unit: Unit, key: str, value: str) -> int | None:

@@ -46,21 +46,20 @@ def is_listed(status: int, listed: ExitStatuses) -> bool:
 
 def verdict(status: int, settings: UnitSettings, *, daemon: bool) -> Result:
     """What this wait status would make of the Result."""
-    if is_listed(status, settings.success_exit_status):
+    signum, dumped = status & 0x7F, status & 0x80
+    if is_listed(status, settings.success_exit_status) and not dumped:
         return SUCCESS  # control processes too (SYSTEMD.md 5)
-    signum = status & 0x7F
     if not signum:
         return "exit-code" if status >> 8 else SUCCESS
     if daemon and signum in CLEAN_SIGNALS:
         return SUCCESS
-    return "core-dump" if status & 0x80 else "signal"
+    return "core-dump" if dumped else "signal"
 
 
-def condition(status: int) -> Result:
-    """The Result after an ExecCondition= that was not met (SYSTEMD.md 59)."""
-    if status & 0x7F:
-        return "signal"
-    return "exec-condition" if status >> 8 <= _SKIP_MAX else "exit-code"
+def condition(status: int, settings: UnitSettings) -> Result:
+    """What the end of an ExecCondition= makes of the Result (SYSTEMD.md 59)."""
+    found = verdict(status, settings, daemon=False)
+    return "exec-condition" if found == "exit-code" and status >> 8 <= _SKIP_MAX else found
 
 
 def is_failure(result: Result) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerctl.model.unit import stop
-from brokerctl.model.unit.kill import Operation, kill
+from brokerctl.model.unit.kill import SIGKILL
 from brokerctl.model.unit.result import SUCCESS
 from brokerctl.model.unit.states import Sub, What
-from brokerctl.records.units import Restarted
+from brokerctl.records.units import KillProcess, Restarted
 
 if TYPE_CHECKING:
     from brokerctl.model.unit.machine import Unit
@@ -67,7 +67,7 @@ def start_main(unit: Unit) -> None:
 
 def start_post(unit: Unit) -> None:
     """Then ExecStartPost=; the watchdog counts from here."""
-    unit.clocks.ping()
+    unit.clocks.start_watchdog()
     if not unit.run_lines(Sub.START_POST, "exec-start-post", unit.settings.exec_start_post):
         run(unit)
 
@@ -101,8 +101,8 @@ def reload(unit: Unit) -> None:
 
 
 def reload_timeout(unit: Unit) -> None:
-    """A reload that takes too long is killed; the service goes on."""
+    """A reload that takes too long is killed, whatever KillMode= says; the service goes on."""
     unit.log(WARNING, "Reload operation timed out. Killing reload process.")
-    kill(unit, Operation.KILL, control_only=True)
+    unit.emit(KillProcess(unit.control, SIGKILL))
     unit.control, unit.jobs.reload_failed = "", True
     run(unit)

@@ -125,9 +125,10 @@ LIMITS: Mapping[Sub, str] = {
     Sub.AUTO_RESTART: "restart_ns",
 }
 
-# A watchdog counts in these only (SYSTEMD.md 83).
+# A watchdog goes on in these; in any other it rests, until a message wakes it (SYSTEMD.md 83).
 WATCHED = frozenset({Sub.START_POST, Sub.RUNNING, Sub.RELOAD})
 AT_REST = frozenset({Sub.DEAD, Sub.FAILED})
+UP = frozenset({"active", "reloading"})
 
 # Signals were sent to both, and both are waited for.
 BOTH_GONE = frozenset(
@@ -140,6 +141,8 @@ BOTH_GONE = frozenset(
         Sub.FINAL_SIGKILL,
     }
 )
+# Where the next line of a oneshot's ExecStart= follows one that has ended well: also if SIGTERM has ended it.
+NEXT_MAIN = BOTH_GONE | {Sub.START}
 
 W = What
 
@@ -165,6 +168,7 @@ TABLE: Mapping[Sub, Mapping[What, Do]] = {
         W.MAIN_OK: Do.EARLY,
         W.MAIN_FAILED: Do.SIGTERM,
         W.TIMEOUT: Do.START_EXPIRED,
+        W.WATCHDOG: Do.SIGABRT,  # here and in the stop: a message has woken it (83)
     },
     Sub.START_POST: {
         W.STOP: Do.SIGTERM,
@@ -198,6 +202,7 @@ TABLE: Mapping[Sub, Mapping[What, Do]] = {
         W.CONTROL_OK: Do.SIGTERM,  # 1, 2
         W.CONTROL_FAILED: Do.SIGTERM,  # 8: the rest of the lines is skipped
         W.TIMEOUT: Do.STOP_EXPIRED,  # 26
+        W.WATCHDOG: Do.SIGABRT,
     },
     Sub.STOP_WATCHDOG: {
         W.STOP: Do.SIGTERM,
@@ -207,6 +212,7 @@ TABLE: Mapping[Sub, Mapping[What, Do]] = {
         W.CONTROL_FAILED: Do.EXEC_STOP_POST,
         W.EMPTY: Do.EXEC_STOP_POST,
         W.TIMEOUT: Do.SIGKILL,
+        W.WATCHDOG: Do.SIGABRT,
     },
     Sub.STOP_SIGTERM: {
         W.MAIN_OK: Do.EXEC_STOP_POST,
@@ -215,6 +221,7 @@ TABLE: Mapping[Sub, Mapping[What, Do]] = {
         W.CONTROL_FAILED: Do.EXEC_STOP_POST,
         W.EMPTY: Do.EXEC_STOP_POST,
         W.TIMEOUT: Do.SIGTERM_EXPIRED,  # 27
+        W.WATCHDOG: Do.SIGABRT,
     },
     Sub.STOP_SIGKILL: {
         W.MAIN_OK: Do.EXEC_STOP_POST,
@@ -228,6 +235,7 @@ TABLE: Mapping[Sub, Mapping[What, Do]] = {
         W.CONTROL_OK: Do.FINAL_SIGTERM,
         W.CONTROL_FAILED: Do.FINAL_SIGTERM,
         W.TIMEOUT: Do.POST_EXPIRED,
+        W.WATCHDOG: Do.SIGABRT,  # ExecStopPost= then runs again
     },
     Sub.FINAL_WATCHDOG: {
         W.MAIN_OK: Do.END,

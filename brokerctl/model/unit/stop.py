@@ -39,7 +39,10 @@ def exec_stop_post(unit: Unit) -> None:
 
 def signal(unit: Unit, state: Sub) -> None:
     """Signal who is left, by KillMode=, and wait for them; where nobody is, go on to the next rung."""
-    if kill(unit, _OPERATIONS[state]):
+    operation = _OPERATIONS[state]
+    if state is Sub.STOP_SIGTERM and unit.restart_asked:
+        operation = Operation.RESTART
+    if kill(unit, operation):
         unit.enter(state)
         return
     sigkill = unit.settings.send_sigkill

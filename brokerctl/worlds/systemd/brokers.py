@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from brokerctl.model.unit.states import Sub
 from brokerctl.records import Exited, Notify, Signal, Start
-from brokerctl.records.units import MAIN, KillProcess, Notified
+from brokerctl.records.units import MAIN, Notified
 from brokerctl.worlds.contract import Deliver, Fault
 from brokerctl.worlds.live.launch import BROKER
 from brokerctl.worlds.live.world import Rank, Run
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from brokerctl.worlds.contract import Deed, Outcome, Resolved, Sink
     from brokerctl.worlds.live.stage import Stage
     from brokerctl.worlds.systemd.private import PrivateSystemd
-
-# In these a signal that the broker gets is the manager's.
-_SIGNALLED = frozenset({Sub.STOP_SIGTERM, Sub.STOP_WATCHDOG, Sub.FINAL_SIGTERM, Sub.FINAL_WATCHDOG})
 
 
 class UnitRun(Run):
@@ -102,8 +98,8 @@ class UnitRun(Run):
                 self._leader_ended(status)
             case Notify(text) if line.rank == 0:
                 observer.tell(now_ns, Notified("main", text), "<")
-            case Signal(signum) if line.rank == 0 and observer.state in _SIGNALLED:
-                observer.tell(now_ns, KillProcess(MAIN, signum))
+            case Signal(signum) if line.rank == 0:
+                observer.signalled(now_ns, signum)
             case _:
                 pass
 

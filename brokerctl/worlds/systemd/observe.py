@@ -45,7 +45,10 @@ _SAYS = {
     "forked": re.compile(r"Forked (\S+) as (\d+)"),
     "moved": re.compile(r"Changed (\S+) -> (\S+)"),
     "exited": re.compile(r"(Main|Control) process exited, code=(\w+), status=(\d+)/(\w+).*"),
-    "killing": re.compile(r"Killing process (\d+) \(.*\) with signal SIG(\w+)\."),
+    "killing": re.compile(
+        r"(?:Killing process|Sen(?:t|ding) signal SIGKILL to (?:main |control )?process) (\d+) \(.*\)"
+        r" (?:with signal SIGKILL|on client request)\."
+    ),
     "resulted": re.compile(r"(?:Failed with result|Skipped due to) '([\w-]+)'\."),
     "restart": re.compile(r"Scheduled restart job, restart counter is at (\d+)\."),
     "restarting": re.compile(r"Service will restart \(restart setting\)"),
@@ -55,6 +58,9 @@ _STATUS = re.compile(r"(?:^|, )STATUS=(.*?)(?:, [A-Z][A-Z_]*=|$)", re.DOTALL)
 # Of systemd 254 and later, between states that were there before.
 _PASSED = frozenset({"failed-before-auto-restart", "dead-before-auto-restart", "auto-restart-queued"})
 _BEGINNINGS = frozenset({Sub.CONDITION, Sub.START_PRE, Sub.START, Sub.RUNNING})
+# In these a signal whose sender nobody tells is the manager's.
+_SIGNALLED = frozenset({Sub.STOP_SIGTERM, Sub.STOP_WATCHDOG, Sub.FINAL_SIGTERM, Sub.FINAL_WATCHDOG})
+MANAGER, UNKNOWN = 1, -1
 
 
 Way = Literal["<", ">"]
@@ -110,10 +116,11 @@ class Observer:
     # ---- the manager's log
 
     def logged(self, now_ns: int, datagram: bytes) -> None:
-        """Take in one message of the journal."""
+        """Take in one message of the journal, which was sent at that time."""
         match = _SYSLOG.fullmatch(datagram.decode(errors="replace").rstrip("\n"))
         if match is None or not match[2].startswith(f"{self.unit}: "):
             return
+        self.catch_up(now_ns)
         text = match[2].removeprefix(f"{self.unit}: ")
         for name, pattern in _SAYS.items():
             if found := pattern.fullmatch(text):
@@ -156,7 +163,7 @@ class Observer:
         if not run:
             return
         status = int(found[3]) << 8 if found[2] == "exited" else int(found[3]) | (0x80 if found[2] == "dumped" else 0)
-        self._tell_reports(run)
+        self._tell_reports([report for report in self._reports if report.run == run])
         self._silent.discard(run)
         if run == self._hook:  # it ended before it could tell, or could not be started
             self._hook = ""
@@ -166,8 +173,6 @@ class Observer:
 
     def _killing(self, now_ns: int, found: re.Match[str]) -> None:
         """SIGKILL, which nobody can tell of himself; of the other signals who gets them tells."""
-        if found[2] != "KILL":
-            return
         pid = int(found[1])
         run = next((run for run, known in self.pids.items() if known == pid), OTHERS)
         self._kill(now_ns, run, signal.SIGKILL)
@@ -206,6 +211,10 @@ class Observer:
             self._statuses += [line[7:] for line in report.text.split("\n") if line.startswith("STATUS=")]
             self._reports.append(report)
 
+    def signalled(self, t_ns: int, signum: int) -> None:
+        """A main process that is a broker tells of a signal in its trace, and not who sent it."""
+        self._reports.append(Report(t_ns, MAIN, "signal", signum=signum, sender=UNKNOWN))
+
     def is_ready(self) -> bool:
         """Every process that was started and lives has taken its signals into its own hands."""
         return not self._silent
@@ -217,11 +226,12 @@ class Observer:
     def catch_up(self, now_ns: int) -> None:
         """Tell what processes have told a while ago."""
         if self._reports and self._reports[0].t_ns + HOLD_NS <= now_ns:
-            self._tell_reports()
+            # With what came just after the first: signals that were sent together are told together.
+            until_ns = max(now_ns - HOLD_NS, self._reports[0].t_ns + HOLD_NS)
+            self._tell_reports([report for report in self._reports if report.t_ns <= until_ns])
 
-    def _tell_reports(self, run: str = "") -> None:
-        """Tell all that is held back, or what one process has told."""
-        told = [report for report in self._reports if run in {"", report.run}]
+    def _tell_reports(self, told: list[Report]) -> None:
+        """Tell these, which were held back."""
         self._reports = [report for report in self._reports if report not in told]
         # A process takes the signal with the lower number first; the manager sends SIGHUP after the other one.
         told.sort(key=lambda report: report.what == "signal" and report.signum == signal.SIGHUP)
@@ -229,8 +239,9 @@ class Observer:
             if report.what == "began" and report.run != MAIN:
                 self._hook = ""
                 self.tell(report.t_ns, Hook(report.run, _in_words(report.environment)))
-            elif report.what == "signal" and report.sender == 1:  # the manager
-                self._kill(report.t_ns, report.run, report.signum)
+            elif report.what == "signal":
+                if report.sender == MANAGER or (report.sender == UNKNOWN and self.state in _SIGNALLED):
+                    self._kill(report.t_ns, report.run, report.signum)
             elif report.what == "said":
                 sender: Sender = "child" if report.child else "main" if report.run == MAIN else "control"
                 self.tell(report.t_ns, Notified(sender, report.text), "<")

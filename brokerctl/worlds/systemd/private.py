@@ -2,8 +2,10 @@
 
 It sees the file system of the host through an overlay, so what it writes is lost at its end; but the directories that
 are shared are the host's own, read and written at the same paths. /run, /dev, /etc/systemd, the journal, the message
-bus and the cgroups are its own; the network is the host's. Nothing of it outlives whoever booted it: a keeper outside
-waits for the end of a pipe, also where that is kill -9, then kills it and removes its cgroups.
+bus and the cgroups are its own; the network is the host's. Settings of the kernel are read-only inside, but for the
+network's: as every systemd it raises net.unix.max_dgram_qlen to 512 where that is lower. Nothing else of it outlives
+whoever booted it: a keeper outside waits for the end of a pipe, also where that is kill -9, then kills it and removes
+its cgroups.
 
 What it needs: root with CAP_SYS_ADMIN, overlayfs, cgroup v2 (also the unified part of a hybrid hierarchy; it gets a
 cgroup below our own one, without controllers), systemd, dbus and util-linux; `unsupported` names what is missing.
@@ -60,6 +62,7 @@ _PSEUDO = frozenset(
     )
 )  # fmt: skip
 _OWN = ("/proc", "/sys", "/dev", "/run", "/etc/systemd", "/etc/machine-id")
+_UP = frozenset({"running", "degraded"})
 _BASE = frozenset({"init.scope", "dbus.service", "dbus.socket", "systemd-journald.service", "systemd-journald.socket"})
 
 
@@ -125,6 +128,7 @@ class PrivateSystemd:
         package = Path(__file__).resolve().parents[3]
         inside = mounts(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
         self._since_s = 0.0
+        self.pid, self._pidfd = 0, -1
         self._words = os.memfd_create("systemd-words")
         told, teller = os.pipe()
         awake, self._awake = os.pipe()
@@ -142,7 +146,7 @@ class PrivateSystemd:
         try:
             with os.fdopen(told) as pipe:
                 self._unshare = int(pipe.readline() or 0)
-            self.pid = self._wait_until_up()
+            self._wait_until_up()
         except BaseException:
             with contextlib.suppress(KernelError):  # what was wrong first is told
                 self.close()
@@ -164,24 +168,39 @@ class PrivateSystemd:
         while (status := pidfd.wait(self._keeper.pidfd)) is None and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
         words = self._last_words()
-        os.close(self._keeper.pidfd)
-        os.close(self._words)
+        for fd in (self._keeper.pidfd, self._words, *([self._pidfd] if self._pidfd >= 0 else [])):
+            os.close(fd)
+        self._pidfd = -1
         if status != 0:
             raise KernelError(f"cannot end a private systemd: {words or 'no reason given'}")
 
-    def _wait_until_up(self) -> int:
-        """The pid of systemd, as the host sees it, when it has started all that it starts by itself."""
+    def _wait_until_up(self) -> None:
+        """Until it has started all that it starts by itself."""
         deadline_ns = time.monotonic_ns() + BOOT_LIMIT_NS
-        self.pid = 0
         while time.monotonic_ns() < deadline_ns:
             found = proc.stat(self._unshare) if self._unshare else None
             if found is None or found.state in "ZX":
                 raise KernelError(f"cannot boot a systemd: {self._last_words() or 'it ended at once'}")
-            self.pid = next((pid for pid in proc.children_of(self._unshare) if proc.comm(pid) == SYSTEMD.name), 0)
-            if self.pid and self.systemctl("is-system-running", check=False).stdout.strip() in {"running", "degraded"}:
-                return self.pid
+            if self._is_systemd() and self._state() in _UP:
+                return
             time.sleep(POLL_S)
         raise KernelError(f"cannot boot a systemd: it is not up after {BOOT_LIMIT_NS // S} s")
+
+    def _is_systemd(self) -> bool:
+        """It has become systemd, and lives; from then on `pid` is its number as the host sees it."""
+        if self._pidfd < 0:
+            self.pid = next((pid for pid in proc.children_of(self._unshare) if proc.comm(pid) == SYSTEMD.name), 0)
+            opened = pidfd.open_pid(self.pid) if self.pid else None
+            self._pidfd = -1 if opened is None else opened
+        return self._pidfd >= 0 and not pidfd.ends_within(self._pidfd, 0)
+
+    def _check_alive(self) -> None:
+        """Its number may be another process's when it has ended: what is done by it would be done to the host."""
+        if self._pidfd < 0 or pidfd.ends_within(self._pidfd, 0):
+            raise KernelError("the private systemd has ended")
+
+    def _state(self) -> str:
+        return self.systemctl("is-system-running", check=False).stdout.strip()
 
     def _last_words(self) -> str:
         size = os.fstat(self._words).st_size
@@ -191,11 +210,13 @@ class PrivateSystemd:
     # ---- inside
 
     def path(self, inside: str | Path) -> Path:
-        """How the host reaches a file inside."""
+        """How the host reaches a file inside; KernelError where it has ended."""
+        self._check_alive()
         return Path(f"/proc/{self.pid}/root{inside}")
 
     def argv(self, argv: Sequence[str | Path]) -> list[str]:
-        """The argument list that, outside, runs this one inside, as root, in `/`."""
+        """The argument list that, outside, runs this one inside, as root, in `/`; KernelError where it has ended."""
+        self._check_alive()
         return ["nsenter", "-t", str(self.pid), "-a", "--", *map(str, argv)]
 
     def run(
@@ -255,7 +276,7 @@ class PrivateSystemd:
 
     def is_busy(self) -> bool:
         """Whether a unit is active that it did not start by itself, or it is not in good health."""
-        if self.systemctl("is-system-running", check=False).stdout.strip() not in {"running", "degraded"}:
+        if self._state() not in _UP:
             return True
         kinds = "--type=service,socket,timer,path,scope"
         lines = self.systemctl(

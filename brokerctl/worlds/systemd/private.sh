@@ -75,6 +75,7 @@ configure() {
 # /dev is our own too: systemd would leave links in the host's.
 pseudo() {
 	mount -t proc proc "$root/proc"
+	frozen_settings
 	mount -t sysfs sysfs "$root/sys"
 	mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 	mount -t tmpfs -o mode=0755 tmpfs "$root/dev"
@@ -87,6 +88,15 @@ pseudo() {
 		: >"$root/dev/$name"
 		mount --bind "/dev/$name" "$root/dev/$name"
 	done
+}
+
+# systemd raises settings of the kernel, and they would stay when it has gone. Of the network's it needs one: longer
+# queues of datagrams, net.unix.max_dgram_qlen, or a burst in its log is lost.
+frozen_settings() {
+	mount --bind "$root/proc/sys" "$root/proc/sys"
+	mount -o remount,bind,ro "$root/proc/sys"
+	mount --bind "$root/proc/sys/net" "$root/proc/sys/net"
+	mount -o remount,bind,rw "$root/proc/sys/net"
 }
 
 # An overlay of / has no mounts below. What is shared is written on the host itself.

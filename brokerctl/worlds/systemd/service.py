@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from subprocess import PIPE
 from typing import TYPE_CHECKING
@@ -21,14 +22,16 @@ from brokerctl.worlds.systemd.observe import Observer
 from brokerctl.worlds.systemd.private import SYSLOG
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from brokerctl.records import Line
     from brokerctl.worlds.contract import Deed
     from brokerctl.worlds.systemd.private import PrivateSystemd
     from brokerctl.worlds.systemd.stage import UnitStage
 
 CHUNK = 1 << 16
-SO_RCVBUFFORCE = 33  # socket(7); what comes while we are slow must not be lost
-RECEIVE_BUFFER = 8 << 20
+SO_TIMESTAMPNS = 35  # socket(7): each message of the log has the time at which it was sent
+_TIMESPEC = struct.Struct("@ll")
 # When the unit is down and nothing more is to be done, what is under way still comes: the last lines of a log.
 LAST_WORDS_NS = S // 5
 # Steps wait that long for processes that are just being started.
@@ -36,6 +39,26 @@ READY_LIMIT_NS = 10 * S
 READY_POLL_NS = 10 * MS
 FOREVER_NS = 1 * HOUR
 _SHUTDOWN = ("start", "--job-mode=replace-irreversibly", "shutdown.target")
+
+
+def open_log(path: Path) -> socket.socket:
+    """A socket there for the entries of the journal."""
+    log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    log.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    log.bind(str(path))
+    return log
+
+
+def read_log(log: socket.socket) -> Iterator[tuple[int, bytes]]:
+    """What has come, each with the time at which it was sent: that we read it late is not the unit's doing."""
+    with suppress(BlockingIOError):
+        while True:
+            data, ancillary, _, _ = log.recvmsg(CHUNK, socket.CMSG_SPACE(_TIMESPEC.size))
+            now_ns, age_ns = time.monotonic_ns(), 0
+            for _level, _kind, stamp in ancillary:
+                seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+                age_ns = time.time_ns() - (seconds * S + nanoseconds)
+            yield now_ns - max(0, age_ns), data
 
 
 class Service:
@@ -54,9 +77,7 @@ class Service:
         self._clients: dict[int, tuple[int, subprocess.Popen[str]]] = {}  # by the descriptor of its process
         path = manager.path(SYSLOG)
         path.unlink(missing_ok=True)
-        self._log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._log.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
-        self._log.bind(str(path))
+        self._log = open_log(path)
         for fd in (self._log.fileno(), stage.reports):
             poll.register(fd, select.POLLIN)
         self._unready_ns = 0  # since when it is not
@@ -105,10 +126,9 @@ class Service:
         """Read what of these is its own."""
         self._read_reports()
         if self._log.fileno() in fds:
-            with suppress(BlockingIOError):
-                while data := self._log.recv(CHUNK):
-                    self._read_reports()  # who caused an entry of the log has told before
-                    self.observer.logged(time.monotonic_ns(), data)
+            for sent_ns, data in read_log(self._log):
+                self._read_reports()  # who caused an entry of the log has told before
+                self.observer.logged(sent_ns, data)
         for fd in fds & self._clients.keys():
             number, process = self._clients.pop(fd)
             self._poll.unregister(fd)

@@ -97,7 +97,7 @@ def _manager() -> PrivateSystemd:
 def _sees(manager: PrivateSystemd, folder: str) -> bool:
     try:
         return manager.path(folder).samefile(folder)
-    except OSError:
+    except (OSError, KernelError):
         return False
 
 

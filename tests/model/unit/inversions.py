@@ -233,11 +233,28 @@ def reload_drops_lines(patch):
     patch.setattr(Clocks, "reloaded", dropping)
 
 
+def runtime_begins_anew(patch):
+    limit = Clocks.limit
+
+    def anew(self):
+        self._unit.active_ns = self._unit.now_ns
+        limit(self)
+
+    patch.setattr(Clocks, "limit", anew)
+
+
+def stopping_stays(patch):
+    state = messages._state
+
+    def stubborn(unit, said):
+        state(unit, "STOPPING=1" if unit.state is Sub.RUNNING else said)
+
+    patch.setattr(messages, "_state", stubborn)
+
+
 def watched_always(patch):
     everywhere = WATCHED | {Sub.STOP, Sub.STOP_SIGTERM}
     patch.setattr(machine, "WATCHED", everywhere)
-    patch.setattr(clocks, "WATCHED", everywhere)
-    patch.setitem(TABLE[Sub.STOP], What.WATCHDOG, Do.SIGABRT)
 
 
 # ---- jobs
@@ -323,6 +340,8 @@ INVERSIONS = {
     "sigterm-answered-with-0-starts-the-next-line": next_line_only_in_stop,
     "no-limit": blind(timeout_stop_ns=S),
     "zero-is-no-limit": blind(timeout_stop_ns=S),
+    "oneshot-answers-sigterm-with-0": constant(machine, "NEXT_MAIN", {Sub.START}),
+    "oneshot-fresh-limit-for-each-line": constant(Clocks, "limit_of_start", lambda _self: None),
     "failure-mode-abort": blind(timeout_stop_failure_mode="terminate"),
     "failure-mode-kill": blind(timeout_stop_failure_mode="terminate"),
     # C
@@ -344,6 +363,7 @@ INVERSIONS = {
     "daemon-reload-does-no-other-harm": reload_drops_lines,
     "stopping-by-itself": row(Sub.RUNNING, What.STOPPING, Do.EXEC_STOP),
     "stopping-and-ready-again": row(Sub.STOP_SIGTERM, What.READY, Do.RUN),
+    "stopping-taken-back-in-one-message": stopping_stays,
     "stopping-then-systemctl-stop": row(Sub.STOP_SIGTERM, What.STOP, Do.SIGTERM),
     "stopping-in-execstop": row(Sub.STOP, What.STOPPING, Do.NO_SIGNAL),
     "status-stays": status_is_cleared,
@@ -354,7 +374,9 @@ INVERSIONS = {
     "never-ready": row(Sub.START, What.MAIN_OK, Do.RUN),
     "start-takes-too-long": row(Sub.START, What.TIMEOUT, Do.EXEC_STOP),
     "start-pre-fails": row(Sub.START_PRE, What.CONTROL_FAILED, Do.START),
-    "condition-not-met": constant(result, "condition", lambda _status: "exit-code"),
+    "condition-not-met": constant(result, "condition", lambda *_words: "exit-code"),
+    "condition-met": constant(result, "condition", lambda *_words: "exec-condition"),
+    "reload-does-not-renew-runtime-max": runtime_begins_anew,
     "runtime-max": row(Sub.RUNNING, What.TIMEOUT, Do.SIGTERM),
     "stop-while-activating": row(Sub.START, What.STOP, Do.EXEC_STOP),
     "stop-during-reload": row(Sub.RELOAD, What.STOP, Do.EXEC_STOP),
@@ -366,6 +388,7 @@ INVERSIONS = {
     "restart-with-failing-execstop": stop_tells_the_result,
     "kill-during-execstop": kill_means_main,
     "reload-fails": row(Sub.RELOAD, What.CONTROL_FAILED, Do.EXEC_STOP),
+    "reload-of-a-oneshot-that-remains": row(Sub.RELOAD, What.CONTROL_OK, Do.EXEC_STOP),
     "execstop-stops-its-own-unit": stop_from_inside_returns,
     "shutdown": constant(jobs, "RC_REFUSED", 1),
     # E
@@ -378,6 +401,7 @@ INVERSIONS = {
     "no-sigkill": blind(send_sigkill=True),
     "kill-signal-int": blind(kill_signal=15),
     "kill-signal-quit": blind(kill_signal=15),
+    "restart-kill-signal": blind(restart_kill_signal=None),
     "send-sighup": blind(send_sighup=False),
     "stopped-main-is-continued": NO_SIGCONT,
     "exit-type-cgroup": blind(exit_type="main"),
@@ -386,6 +410,8 @@ INVERSIONS = {
     "watchdog-missed": row(Sub.RUNNING, What.WATCHDOG, Do.EXEC_STOP),
     "watchdog-abort-ignored": row(Sub.STOP_WATCHDOG, What.TIMEOUT, Do.EXEC_STOP_POST),
     "watchdog-rests-during-the-stop": watched_always,
+    "watchdog-woken-in-the-stop": deaf(Sub.STOP_SIGTERM, What.WATCHDOG),
+    "watchdog-lulled-in-the-stop": constant(Clocks, "override", lambda _self, _ns: None),
     "watchdog-by-message": constant(Clocks, "override", lambda _self, _ns: None),
     "watchdog-triggered": deaf(Sub.RUNNING, What.WATCHDOG),
     "watchdog-extended": extension_spares_the_watchdog,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from brokerctl.durations import S
 from brokerctl.model.unit.deeds import DEEDS
 from brokerctl.model.unit.states import ACTIVE, AT_REST, LIMITS, TABLE, Do, Sub, What
-from brokerctl.records import Log, SpawnFailed
+from brokerctl.records import KillProcess, Log, SpawnFailed
 from brokerctl.records.units import ExitStatuses, UnitSettings
 from tests.model.unit.driver import Driver, T, line, settings
 
@@ -260,3 +260,109 @@ def test_a_message_from_outside_of_the_unit_is_not_heard():
     assert driver.state == "start"
     driver.says("READY=1", sender="child")
     assert driver.state == "running"
+
+
+@pytest.mark.parametrize(
+    ("status", "ends"),
+    [(0, "running"), (1 << 8, "running"), (2 << 8, "dead"), (254 << 8, "dead"), (255 << 8, "failed"), (15, "failed")],
+)
+def test_a_condition_holds_skips_or_fails(status, ends):
+    made = settings(exec_condition=(line(),), success_exit_status=ExitStatuses(codes=(1,)))
+    driver = Driver(made)
+    driver.systemctl("start")
+    driver.ends("exec-condition.0", status)
+    assert driver.state == ends
+
+
+def test_a_core_dump_is_no_success_whatever_is_listed():
+    listed = ExitStatuses(signals=(6,))
+    for status, result in ((6, "success"), (6 | 0x80, "core-dump")):
+        driver = Driver(settings(success_exit_status=listed, restart="always", restart_prevent_exit_status=listed))
+        driver.systemctl("start")
+        driver.ends("main", status)
+        assert driver.states()[-1] == ("dead" if result == "success" else "failed"), "the list prevents a restart"
+        assert driver.unit.result == result
+
+
+def test_a_beat_takes_back_what_was_extended_in_the_same_message():
+    for text, after_ns in (("WATCHDOG=1\nEXTEND_TIMEOUT_USEC=5000000", S), ("EXTEND_TIMEOUT_USEC=5000000", 5 * S)):
+        driver = Driver(settings(type="notify", watchdog_ns=S))
+        driver.systemctl("start")
+        driver.says("READY=1")
+        driver.says(text)
+        assert driver.due == {"watchdog": after_ns}, text
+
+
+def test_a_main_that_beats_while_it_is_aborted_is_aborted_again_and_the_limit_begins_anew():
+    driver = Driver(settings(type="notify", watchdog_ns=S))
+    driver.systemctl("start")
+    driver.says("READY=1")
+    driver.fire()
+    assert driver.states()[-1] == "stop-watchdog"
+    driver.says("WATCHDOG=1")
+    driver.fire()
+    assert (driver.now_ns, driver.due) == (2 * S, {"state": 2 * S + T})
+    assert driver.states().count("stop-watchdog") == 1
+    assert [effect.signum for effect in driver.effects if isinstance(effect, KillProcess)] == [6, 18, 6, 18]
+
+
+def test_no_message_wakes_the_watchdog_of_a_unit_that_is_down():
+    driver = Driver(settings(type="notify", watchdog_ns=S, kill_mode="none", notify_access="all"))
+    driver.systemctl("start")
+    driver.says("READY=1")
+    driver.systemctl("stop")
+    driver.says("WATCHDOG=1", sender="child")
+    assert (driver.state, driver.due) == ("dead", {})
+
+
+def test_a_reload_that_hangs_is_killed_also_where_nobody_else_would_be():
+    driver = Driver(settings(exec_reload=(line(),), timeout_start_ns=S, kill_mode="none"))
+    driver.systemctl("start")
+    driver.systemctl("reload")
+    driver.fire()
+    assert driver.alive == ["main"]
+
+
+@pytest.mark.parametrize(("status", "rc"), [(0, 0), (256, 1)])
+@pytest.mark.parametrize("restart", ["no", "always"])
+def test_a_reload_that_main_does_not_outlive_is_told_how_the_unit_has_ended(status, rc, restart):
+    driver = Driver(settings(exec_reload=(line(),), exec_stop=(line(),), restart=restart))
+    driver.systemctl("start")
+    client = driver.systemctl("reload")
+    driver.ends("main", status)
+    driver.ends("exec-reload.0")
+    if driver.state == "stop":
+        assert client not in driver.returned
+        driver.ends("exec-stop.0")
+    assert driver.returned[client] == rc
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({}, ["State 'stop-sigterm' timed out. Killing.", "State 'stop-post' timed out. Terminating."]),
+        ({"send_sigkill": False}, ["State 'stop-sigterm' timed out. Skipping SIGKILL."]),
+        (
+            {"timeout_stop_failure_mode": "abort"},
+            ["State 'stop-sigterm' timed out. Aborting.", "State 'stop-watchdog' timed out. Killing.",
+             "State 'stop-post' timed out. Aborting.", "State 'final-watchdog' timed out. Killing."],
+        ),
+        ({"exec_stop": (line(),)}, ["Stopping timed out. Terminating."]),
+        ({"exec_stop": (line(),), "timeout_stop_failure_mode": "kill"}, ["Stopping timed out. Killing."]),
+        ({"exec_start_pre": (line(),), "timeout_start_ns": S}, ["start-pre operation timed out. Terminating."]),
+        (
+            {"exec_start_pre": (line(),), "timeout_start_ns": S, "timeout_start_failure_mode": "abort"},
+            ["start-pre operation timed out. Aborting."],
+        ),
+    ],
+)  # fmt: skip
+def test_the_journal_says_what_follows_from_a_limit_that_is_over(fields, texts):
+    """The words of systemd 252: people search for them."""
+    driver = Driver(settings(exec_stop_post=(line(),), **fields))
+    driver.systemctl("start")
+    if driver.state == "running":
+        driver.systemctl("stop")
+    while driver.state not in {"dead", "failed"}:
+        driver.fire()
+    told = [effect.text for effect in driver.effects if isinstance(effect, Log) and "timed out" in effect.text]
+    assert set(texts) <= set(told)
