@@ -67,8 +67,10 @@ def _parser() -> Parser:
 
 def _path(text: str) -> Path:
     path = Path(text)
-    if not path.exists():
-        raise argparse.ArgumentTypeError(f"{text}: is not there")
+    try:
+        path.stat()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: cannot read: {error.strerror}") from None
     return path
 
 
@@ -121,5 +123,5 @@ def _chain(units: list[Subject], options: argparse.Namespace) -> int:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(shown)).decode() + "\n")
     else:
         print("\n".join(f"{name}\n{output.chain(rows)}" for name, rows in tables), end="")
-    cut = any(row.verdict == "cut" and not row.lost.startswith("nothing") for _, rows in tables for row in rows)
+    cut = any(row.verdict == "cut" and not row.harmless for _, rows in tables for row in rows)
     return EXIT_FOUND if cut else 0

@@ -10,6 +10,7 @@ from brokerctl.cli.options import Parser
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.perilog import helper, runner, settings
 from brokerctl.perilog.names import KINDS
+from brokerctl.report.text import printable
 
 EPILOG = """\
 The job is the one in the environment, FLUX_JOB_ID (f58, decimal or hexadecimal). Flux starts the executables
@@ -41,7 +42,7 @@ def _check(kind: str) -> int:
     refused = False
     for path, why in runner.scripts(chosen):
         refused = refused or bool(why)
-        print(f"  refuses {path}: {why}" if why else f"  runs {path}")
+        print(printable(f"  refuses {path}: {why}" if why else f"  runs {path}"))
     if chosen.exit_on_first_error:
         print("  up to the first that fails")
     for command in chosen.on_failure:

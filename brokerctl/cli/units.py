@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import brokerctl
 from brokerctl.cli.options import Parser
+from brokerctl.cli.units_installed import install, is_unit, uninstall
 from brokerctl.errors import UsageError
 
 PLACEHOLDER = "@PYTHON@"
 EXAMPLES = "examples/"
-_UNITS = frozenset({".service", ".socket", ".target", ".timer", ".slice", ".conf"})
 # What neither systemd nor a shell reads as anything but itself: no quoting in any place where the path may stand.
 PLAIN = re.compile(r"(/[A-Za-z0-9._+-]+)+")
 EPILOG = """\
@@ -53,14 +53,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
     names = _chosen(options.names, sources)
     if options.uninstall:
-        from brokerctl.cli.units_installed import uninstall
-
-        return uninstall(Path(options.uninstall), names, force=options.force)
+        return uninstall(Path(options.uninstall), map(_target, names), force=options.force)
     texts = {name: render(sources[name], sys.executable) for name in names}
     if options.install:
-        from brokerctl.cli.units_installed import install
-
-        return install(Path(options.install), texts, sys.executable, force=options.force)
+        targets = {_target(name): text for name, text in texts.items()}
+        return install(Path(options.install), targets, sys.executable, force=options.force)
     print("\n".join(f"# {name}\n{text}" for name, text in texts.items()), end="")
     return 0
 
@@ -81,16 +78,6 @@ def files() -> dict[str, str]:
     return {str(path.relative_to(top)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def is_unit(name: str) -> bool:
-    """Whether a name is that of a unit file or a drop-in, not of an executable or an example."""
-    return not name.startswith(EXAMPLES) and PurePosixPath(name).suffix in _UNITS
-
-
-def target(name: str) -> str:
-    """The path of a file below the directory that it is installed in."""
-    return name.removeprefix(EXAMPLES)
-
-
 def render(text: str, python: str) -> str:
     """The text with the interpreter filled in; UsageError for a path that a unit file could misread."""
     if not PLAIN.fullmatch(python):
@@ -98,6 +85,11 @@ def render(text: str, python: str) -> str:
             f"the interpreter is {python!r}; expected an absolute path of letters, digits, '.', '_', '+' and '-'"
         )
     return text.replace(PLACEHOLDER, python)
+
+
+def _target(name: str) -> str:
+    """The path of a file below the directory that it is installed in."""
+    return name.removeprefix(EXAMPLES)
 
 
 def _chosen(names: Sequence[str], sources: dict[str, str]) -> list[str]:

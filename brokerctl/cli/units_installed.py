@@ -17,14 +17,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import brokerctl
-from brokerctl.cli import units
 from brokerctl.errors import UsageError
+from brokerctl.kernel import trust
 
 KEPT = ".before-brokerctl"
+DISABLED = ".disabled"  # what `brokerctl stop --disable` adds to the name of a drop-in
+_UNITS = frozenset({".service", ".socket", ".target", ".timer", ".slice", ".conf"})
 _MARK = re.compile(rb"^# Written by brokerctl units, sha256 of all above: ([0-9a-f]{64})\n", re.MULTILINE)
 FILE_SIZE_MAX = 1 << 20
 # Both start an interpreter, or read a few units: tenths of a second.
@@ -32,6 +34,11 @@ CHECK_LIMIT_S = 60
 RELOAD = "now: systemctl daemon-reload (not while a stop is under way: it takes back what was added to its deadline)"
 
 Whose = Literal["nobody", "ours", "changed", "foreign"]
+
+
+def is_unit(name: str) -> bool:
+    """Whether systemd takes a file of this name for a unit or a drop-in."""
+    return PurePosixPath(name).suffix in _UNITS
 
 
 def mark(text: str) -> bytes:
@@ -61,16 +68,16 @@ def whose(path: Path) -> Whose:
 
 
 def install(folder: Path, texts: Mapping[str, str], python: str, *, force: bool) -> int:
-    """Write the rendered files below a directory, which is made, all checked before the first is written; 0."""
+    """Write texts, by their paths below a directory, which is made; all is checked before the first is written. 0."""
     _check_folder(folder if os.path.lexists(folder) else folder.parent)
     _check_interpreter(python)
-    for warning in untrusted(Path(python), Path(brokerctl.__file__).parent):
+    for warning in exposed(Path(python), Path(brokerctl.__file__).parent):
         print(f"brokerctl units: warning: {warning}", file=sys.stderr)
-    paths = {name: folder / units.target(name) for name in texts}
+    paths = {name: folder / name for name in texts}
     states = {name: whose(path) for name, path in paths.items()}
     for name, state in states.items():
         _check_replaceable(paths[name], state, force=force)
-    complaint = verify({name: text for name, text in texts.items() if units.is_unit(name)})
+    complaint = verify({name: text for name, text in texts.items() if is_unit(name)})
     if complaint:
         raise UsageError(f"systemd-analyze verify: {complaint}")
     drafts: dict[str, Path] = {}
@@ -88,15 +95,16 @@ def install(folder: Path, texts: Mapping[str, str], python: str, *, force: bool)
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
-    if any(map(units.is_unit, texts)):
+    if any(map(is_unit, texts)):
         print(RELOAD)
     return 0
 
 
 def uninstall(folder: Path, names: Iterable[str], *, force: bool) -> int:
-    """Remove what we wrote below a directory, and bring back what was there before; 0."""
+    """Remove what we wrote at these paths below a directory, disabled or not, and bring back what was before; 0."""
     _check_folder(folder)
-    paths = [folder / units.target(name) for name in names]
+    paths = [folder / name for name in names]
+    paths += [aside for path in paths for aside in sorted(path.parent.glob(f"{path.name}{DISABLED}*"))]
     states = {path: whose(path) for path in paths}
     for path, state in states.items():
         if state == "changed" and not force:
@@ -106,9 +114,11 @@ def uninstall(folder: Path, names: Iterable[str], *, force: bool) -> int:
         raise UsageError(f"{folder}: nothing there was written by brokerctl units")
     try:
         for path in gone:
-            if os.path.lexists(_kept(path)):
-                _kept(path).replace(path)
-                print(f"{path}: as it was before")
+            place = path.with_name(path.name.partition(DISABLED)[0])
+            if os.path.lexists(_kept(place)) and (path == place or not os.path.lexists(place)):
+                _kept(place).replace(path)
+                path.replace(place)
+                print(f"{place}: as it was before")
             else:
                 path.unlink()
                 print(f"{path}: removed")
@@ -117,7 +127,8 @@ def uninstall(folder: Path, names: Iterable[str], *, force: bool) -> int:
                     path.parent.rmdir()  # refused while anything else is in it
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: cannot remove: {error.strerror}") from None
-    print(RELOAD)
+    if any(is_unit(path.name) for path in gone):
+        print(RELOAD)
     return 0
 
 
@@ -133,13 +144,15 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: {error.strerror}; expected a directory") from None
     if not stat.S_ISDIR(found.st_mode):
         raise UsageError(f"{folder}: is no directory")
-    if why := _writable_by_others(found):
+    if why := trust.untrusted(found, {0, os.geteuid()}, sticky=True):
         raise UsageError(f"{folder}: {why}; expected a directory that only its owner, you or root, can write to")
 
 
 def _check_replaceable(path: Path, state: Whose, *, force: bool) -> None:
     if path.parent.is_symlink() or (path.parent.exists() and not path.parent.is_dir()):
         raise UsageError(f"{path.parent}: is no directory (links are not followed)")
+    if path.parent.exists():
+        _check_folder(path.parent)
     if path.is_dir() and not path.is_symlink():
         raise UsageError(f"{path}: is a directory")
     if state in {"nobody", "ours"}:
@@ -182,24 +195,15 @@ def _check_interpreter(python: str) -> None:
         raise UsageError(f"{python} -I cannot import brokerctl ({why}); expected it to be installed there")
 
 
-def untrusted(*paths: Path) -> list[str]:
+def exposed(*paths: Path) -> list[str]:
     """Who else, beside root and the caller, can change what units will run, by one of these paths."""
     found = {}
     for path in paths:
         real = path.resolve()
         for part in (*reversed(path.absolute().parents), path, *reversed(real.parents), real):
-            if why := _writable_by_others(part.stat(), directory=part.is_dir()):
+            if why := trust.untrusted(part.stat(), {0, os.geteuid()}, sticky=True):
                 found[str(part)] = f"{part}: {why}: who can write there decides what root runs"
     return list(found.values())
-
-
-def _writable_by_others(found: os.stat_result, *, directory: bool = True) -> str:
-    """Why others can write to it; empty if they can't. In a sticky directory what is root's stays root's."""
-    if found.st_uid not in {0, os.geteuid()}:
-        return f"belongs to uid {found.st_uid}"
-    if found.st_mode & 0o022 and not (directory and found.st_mode & stat.S_ISVTX):
-        return f"has mode {stat.S_IMODE(found.st_mode):04o}"
-    return ""
 
 
 def verify(texts: Mapping[str, str]) -> str:

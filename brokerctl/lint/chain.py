@@ -26,13 +26,16 @@ Verdict = Literal["fits", "open", "cut"]
 REBOOT_NS = 30 * MINUTE
 
 _NO_DUMP = "rc3 does not run: no dump, and running jobs are forgotten"
+_NOTHING = "nothing: the state is saved"
+# The SIGTERM that follows aborts one cleanup action, and the stop goes on (FLUX.md 29, 31).
+_REQUESTED = "what is left of cleanup; the SIGTERM may hit rc3"
 # The phases of a leader's stop that may last (it says goodbye to nobody): the attribute that limits each, and what is
 # lost where it is cut off.
 _PHASES = (
     (State.CLEANUP, "broker.cleanup-timeout", _NO_DUMP),
     (State.SHUTDOWN, "broker.shutdown-timeout", _NO_DUMP),
     (State.FINALIZE, "broker.finalize-timeout", "what rc3 had not saved yet"),
-    (State.UNLOAD_BUILTINS, "", "nothing: the state is saved"),
+    (State.UNLOAD_BUILTINS, "", _NOTHING),
 )
 
 
@@ -52,6 +55,11 @@ class Row(msgspec.Struct, frozen=True):
     lost: str
     at: Place
     over_ns: int | None = None
+
+    @property
+    def harmless(self) -> bool:
+        """Whether nothing is lost with the phase."""
+        return self.lost == _NOTHING
 
     @property
     def first(self) -> str:
@@ -76,6 +84,22 @@ def row(unit: Subject, phase: str) -> Row | None:
     return next((each for each in rows(unit) if each.phase == phase), None)
 
 
+def cut(unit: Subject, phase: str) -> Row | None:
+    """The row of a phase that is cut off; not where the fault is that one before it has no limit."""
+    found = row(unit, phase)
+    if found is None or found.verdict != "cut" or (found.inner_ns is not None and found.over_ns is None):
+        return None
+    return found
+
+
+def mend(unit: Subject, row: Row) -> str:
+    """What to write that keeps the phase from being cut off, in whole minutes; nothing where it has no limit itself."""
+    if row.over_ns is None:
+        return ""
+    over_ns = max(each.over_ns or 0 for each in rows(unit) if not each.harmless)
+    return f"set TimeoutStopSec={-(-over_ns // MINUTE)}min or more, or lower {row.inner}"
+
+
 def told(row: Row) -> str:
     """A row that is cut off, as a finding says it."""
     limit = "has no limit" if row.inner_ns is None else f"may take {as_short(row.inner_ns)}"
@@ -90,12 +114,18 @@ def _verdict(inner_ns: int | None, outer_ns: int | None) -> Verdict:
     return "fits" if inner_ns is not None and inner_ns <= outer_ns else "cut"
 
 
+def _who(limit_ns: int | None, text: str, nobody: str = "nobody") -> str:
+    """Who ends it, where there is a limit at all."""
+    return nobody if limit_ns is None else text
+
+
 def _starting(unit: Subject) -> Iterator[Row]:
     record = unit.settings_record
     at = _at(unit, "TimeoutStartSec", "TimeoutSec")
     if record.type == "notify":
-        told = "READY=1, before rc1" if unit.broker else "READY=1"
-        yield Row("start", None, told, record.timeout_start_ns, "TimeoutStartSec: SIGTERM", "open", "the start", at)
+        inner = "READY=1, before rc1" if unit.broker else "READY=1"
+        outer = _who(record.timeout_start_ns, "TimeoutStartSec: SIGTERM")
+        yield Row("start", None, inner, record.timeout_start_ns, outer, "open", "the start", at)
     if record.watchdog_ns:
         at = _at(unit, "WatchdogSec")
         yield Row("run", None, "WATCHDOG=1", record.watchdog_ns, "WatchdogSec: SIGABRT", "open", "all of the stop", at)
@@ -122,7 +152,8 @@ class _Stop:
             inner_ns = bounds.state_ns(state, settings, tree, 0, signalled=not self.requested)
             if self.wrapped and state is State.CLEANUP:
                 inner_ns = bounds.stop_cleanup_ns(self.stop, settings.cleanup_timeout_ns)
-            yield self._row(state, inner_ns, attribute, lost, self._extension_ns(state, inner_ns))
+            really = _REQUESTED if self.requested and state is State.CLEANUP else lost
+            yield self._row(state, inner_ns, attribute, really, self._extension_ns(state, inner_ns))
 
     def _extension_ns(self, state: State, bound_ns: int | None) -> int | None:
         """How much longer messages to systemd make this phase; None is as long as it makes progress."""
@@ -162,19 +193,18 @@ def _script(unit: Subject) -> Iterator[Row]:
     known = f"{unit.role}.timeout" if timeout_ns is not None else "nothing that is known"
     verdict = "open" if timeout_ns is None else _verdict(timeout_ns, record.timeout_start_ns)
     lost = "the script's own end: it fails by timeout, and the node is drained"
-    outer = "nobody" if record.timeout_start_ns is None else "TimeoutStartSec: SIGTERM"
+    outer = _who(record.timeout_start_ns, "TimeoutStartSec: SIGTERM")
     yield Row(unit.role, timeout_ns, known, record.timeout_start_ns, outer, verdict, lost, at)
     if unit.role == "housekeeping":
         return
     kill_ns = script.kill_timeout_ns if script else KILL_TIMEOUT_NS
     limit_ns = record.timeout_stop_ns
     end_ns = None if limit_ns is None else limit_ns + bounds.SLACK_NS
+    inner, outer = _who(end_ns, "TimeoutStopSec: SIGKILL", "nothing"), f"Flux: {unit.role}.kill-timeout"
     lost = "the wait for it: its node is drained while it is still being stopped"
     at = _at(unit, "TimeoutStopSec", "TimeoutSec")
-    yield Row(
-        f"end of a canceled {unit.role}", end_ns, "TimeoutStopSec: SIGKILL", kill_ns,
-        f"Flux: {unit.role}.kill-timeout", _verdict(end_ns, kill_ns), lost, at,
-    )  # fmt: skip
+    verdict = _verdict(end_ns, kill_ns)
+    yield Row(f"end of a canceled {unit.role}", end_ns, inner, kill_ns, outer, verdict, lost, at)
 
 
 def _ending(unit: Subject) -> Iterator[Row]:
@@ -183,23 +213,15 @@ def _ending(unit: Subject) -> Iterator[Row]:
     limit_ns = record.timeout_stop_ns
     at = _at(unit, "TimeoutStopSec", "TimeoutSec")
     if record.exec_stop:
-        yield Row(
-            "stop-sigterm",
-            None,
-            "main's own",
-            limit_ns,
-            "TimeoutStopSec: SIGKILL",
-            "open",
-            "what main had not saved",
-            at,
-        )
+        outer = _who(limit_ns, "TimeoutStopSec: SIGKILL")
+        yield Row("stop-sigterm", None, "main's own", limit_ns, outer, "open", "what main had not saved", at)
     if record.exec_stop_post:
-        yield Row("stop-post", None, "its own", limit_ns, "TimeoutStopSec: SIGTERM, SIGKILL", "open", "its report", at)
+        outer = _who(limit_ns, "TimeoutStopSec: SIGTERM, SIGKILL")
+        yield Row("stop-post", None, "its own", limit_ns, outer, "open", "its report", at)
     if unit.broker is not None or record.exec_stop:
-        yield Row(
-            "reboot", limit_ns, "TimeoutStopSec", REBOOT_NS, "JobTimeoutSec of reboot.target: force",
-            _verdict(limit_ns, REBOOT_NS), "what was not saved, of every service", at,
-        )  # fmt: skip
+        inner, outer = _who(limit_ns, "TimeoutStopSec", "nothing"), "JobTimeoutSec of reboot.target: force"
+        lost = "what was not saved, of every service"
+        yield Row("reboot", limit_ns, inner, REBOOT_NS, outer, _verdict(limit_ns, REBOOT_NS), lost, at)
 
 
 def accepts_messages(unit: Subject) -> bool:

@@ -68,7 +68,7 @@ def worst(findings: Iterable[Finding], *, strict: bool) -> bool:
 
 def _finding(unit: Subject, each: Rule, hit: Hit) -> Finding:
     at = _place(unit, hit.at)
-    return Finding(each.id, each.severity, unit.name, at, hit.text, each.mend, unit.line(at))
+    return Finding(each.id, each.severity, unit.name, at, hit.text, hit.mend or each.mend, unit.line(at))
 
 
 def _place(unit: Subject, at: Place | Setting | ExecCommand | None) -> Place:

@@ -37,17 +37,27 @@ _DEFAULT_TIMEOUT_NS = {"prolog": 30 * durations.MINUTE, "epilog": None}
 
 
 def load(path: Path) -> FluxConfig:
-    """A TOML file, or a directory of them, later ones over earlier ones; ConfigError in one line where it is wrong."""
+    """A TOML file, or a directory of them, later keys over earlier ones; ConfigError in one line where it is wrong."""
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     manager: dict[str, Any] = {}
     for file in files:
         tables = config.read_toml(file).get("job-manager", {})
         if not isinstance(tables, dict):
             raise ConfigError(f"{file}: job-manager: expected a table")
-        manager.update(tables)
+        _update(manager, tables)
     return FluxConfig(
         str(path), **{name: _script(manager, name, path) for name in ("prolog", "epilog") if name in manager}
     )
+
+
+def _update(tables: dict[str, Any], later: dict[str, Any]) -> None:
+    """As Flux joins its files: key by key, at every depth."""
+    for key, value in later.items():
+        old = tables.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _update(old, value)
+        else:
+            tables[key] = value
 
 
 def _script(manager: dict[str, Any], name: str, path: Path) -> Script:

@@ -18,10 +18,14 @@ Severity = Literal["error", "warning"]
 
 
 class Hit(NamedTuple):
-    """What a rule has found, and where; None is the unit as a whole: something that it should say is not there."""
+    """What a rule has found, and where; None is the unit as a whole: something that it should say is not there.
+
+    `mend` says more closely than the rule itself what mends it here.
+    """
 
     at: Place | Setting | ExecCommand | None
     text: str
+    mend: str = ""
 
 
 Check = Callable[[Subject], Iterable[Hit]]

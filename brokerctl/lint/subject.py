@@ -80,9 +80,21 @@ class Subject(Unit):
                     return command
         return None
 
+    @property
+    def main_as_root(self) -> bool:
+        """Whether the main process runs as root."""
+        dynamic = self.last("DynamicUser")
+        another = dynamic is not None and dynamic.value.lower() in {"yes", "true", "on", "1"}
+        return not self._of_user and not another and self.value("User") in {"", "root", "0"}
+
+    @property
+    def _of_user(self) -> bool:
+        """Whether it is a unit of a user's own manager, which has nothing that runs as root."""
+        return any("/systemd/user/" in file.path for file in self.files)
+
     def as_root(self, key: str, command: ExecCommand) -> bool:
         """Whether a command runs as root beside a main process that does not (SYSTEMD.md 23)."""
-        if self.value("User") in {"", "root", "0"}:
+        if self._of_user or self.main_as_root:
             return False
         only_main = self.value("PermissionsStartOnly") and key != "ExecStart"
         # `!!` drops privileges on every kernel that has ambient capabilities.

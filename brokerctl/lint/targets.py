@@ -22,18 +22,25 @@ def units(words: Sequence[str], refused: list[UnitError]) -> Iterator[Unit]:
     """
     seen: set[str] = set()
     for word in words:
-        path = Path(word)
-        if path.is_dir():
-            found: Iterator[Unit] = _of_directory(path, refused)
-        elif "/" in word or path.is_file():
-            found = iter([_of_file(path)])
-        else:
-            found = iter([_of_name(word)])
+        try:
+            found = list(_of_word(word, refused))
+        except OSError as error:
+            raise UsageError(f"{error.filename or word}: cannot read: {error.strerror}") from None
         for unit in found:
             key = os.path.realpath(unit.files[0].path) if unit.files else unit.name
             if key not in seen:
                 seen.add(key)
                 yield unit
+
+
+def _of_word(word: str, refused: list[UnitError]) -> Iterator[Unit]:
+    path = Path(word)
+    if path.is_dir():
+        yield from _of_directory(path, refused)
+    elif "/" in word or path.is_file():
+        yield _of_file(path)
+    else:
+        yield _of_name(word)
 
 
 def _of_directory(directory: Path, refused: list[UnitError]) -> Iterator[Unit]:
@@ -77,7 +84,8 @@ def _of_name(word: str) -> Unit:
         raise UsageError(f"{word}: systemctl cat has not answered for {_CAT_LIMIT_S}s") from None
     paths = shown_files(done.stdout)
     if done.returncode or not paths:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        # Of a masked unit it says so on stdout, as a comment.
+        said = (done.stderr or done.stdout).decode(errors="replace").strip("# \n").splitlines()
         raise UsageError(f"{word}: is no file, and no unit: {said[0] if said else 'systemctl cat shows nothing'}")
     return merge.from_files(name, paths)
 

@@ -98,15 +98,16 @@ class Perilog:
     def again(self, job: Job) -> None:
         """Run the epilog of a job once more whose first one was cut off by the end of the broker."""
         settings = self._manager.node.settings.epilog
-        if settings is not None and job.id not in self._scripts:
+        if settings is not None and job.begins("epilog"):
             self._run(Script(job, "epilog", settings))
 
     # ---- one script
 
     def _start(self, job: Job, name: Name, settings: Settings) -> None:
-        script = Script(job, name, settings)
-        self._manager.post(job, f"{name}-start", description=script.description)
-        self._run(script)
+        if job.begins(name):
+            script = Script(job, name, settings)
+            self._manager.post(job, f"{name}-start", description=script.description)
+            self._run(script)
 
     def _run(self, script: Script) -> None:
         node, job, settings = self._manager.node, script.job, script.settings

@@ -6,7 +6,7 @@ import os
 import time
 
 from brokerctl.kernel import stdio
-from brokerctl.perilog import processes
+from brokerctl.perilog import endings, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +40,15 @@ def react(settings: Settings, unit: str, ending: Ending) -> None:
         left_ns = deadline_ns - time.monotonic_ns()
         code, words = processes.run(argv, left_ns) if left_ns > 0 else (None, "")
         if code != 0:
-            how = "has not ended in time" if code is None else f"exits with {code}"
-            tell(unit, f"on-failure: {argv[0]}: {how}: {words}".removesuffix(": "))
+            tell(unit, f"on-failure: {argv[0]}: {_how(code)}: {words}".removesuffix(": "))
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "has not ended in time"
+    if code < 0:
+        return f"was killed by {endings.signal_name(-code)}"
+    return f"exits with {code}"
 
 
 def _filled(word: str, values: tuple[str, ...]) -> str:

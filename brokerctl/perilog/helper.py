@@ -39,6 +39,7 @@ def executable(kind: str) -> NoReturn:
 def main(kind: str) -> int:
     """Run one kind; returns the exit code. Whatever goes wrong is one line on stderr, and never a traceback."""
     processes.hold_signals()
+    processes.open_standard_streams()
     unit = f"flux-{kind}@"
     look = ""
     chosen = Settings(kind)
@@ -107,13 +108,13 @@ class Run:
         return ending
 
     def _supervise(self) -> Ending:
+        if not manager.booted():
+            return Ending(endings.NOT_STARTED, "could not start: systemd does not run this node")
         joined = self._take_turn()
         if joined is not None:
             return joined
         self._ours = True
-        joins = self._rundir.left_over and manager.runs(self._unit)
-        self._rundir.begin()
-        if joins:
+        if self._under_way():
             self._say("joins a run that is under way, with that one's environment")
         else:
             wanted = (*environment.ALLOWED, *self._settings.environment)
@@ -123,6 +124,13 @@ class Run:
             self._rundir.forget_status()
             self._rundir.write_environment(data)
         return self._follow()
+
+    def _under_way(self) -> bool:
+        """Whether the unit runs without a helper. The end of an earlier run takes the environment away: wait for it."""
+        while (state := manager.state(self._unit)) == "deactivating":
+            processes.pause(_TURN_NS, self._deadline_ns)
+        # Where nobody answers, the start finds out: it joins what runs, and has an environment if nothing does.
+        return state not in {*manager.DOWN, manager.UNKNOWN}
 
     def _take_turn(self) -> Ending | None:
         """Wait until no other helper has this run; how that one ended, if there was one."""
@@ -141,16 +149,17 @@ class Run:
             code, words = self._start()
             if code < 0:  # a signal to our process group may reach a child that has not left it yet
                 processes.pause(0, self._deadline_ns)
+            canceled = code != 0 and "canceled" in words
             ended = self._rundir.status()
-            if ended is None and manager.state(self._unit) == "deactivating":
-                manager.stop(self._unit)  # joins a stop; a start that it cancels returns at once (SYSTEMD.md 65, 93)
+            if canceled or ended is None:
+                self._see_stop_end(canceled=canceled)
                 ended = self._rundir.status()
-            if code and "canceled" in words:
+            if canceled:
                 why = "the node is shutting down" if manager.node_stops() else "somebody stopped the unit"
                 return Ending(endings.CANCELED, f"canceled: {why}", canceled=True)
             if ended:
                 return endings.of_unit(*ended[:3])
-            if code >= 0 and not manager.runs(self._unit):
+            if code == processes.NOT_FOUND or (code >= 0 and not manager.runs(self._unit)):
                 return _not_started(code, words)
             # systemd was executed anew and has lost us, not the unit (SYSTEMD.md 99), or our client was killed: again.
             now_ns = time.monotonic_ns()
@@ -158,6 +167,12 @@ class Run:
             if now_ns - lost_ns > _LOST_PATIENCE_NS:
                 return self._cut_off(endings.NOT_STARTED, f"lost: {words or 'systemd does not answer'}")
             processes.pause(_TURN_NS, self._deadline_ns)
+
+    def _see_stop_end(self, *, canceled: bool) -> None:
+        """A stop cancels a start at once, and goes on (SYSTEMD.md 93): until its end nobody else may use our files."""
+        state = manager.state(self._unit)
+        if state == "deactivating" or (canceled and state not in manager.DOWN):
+            manager.stop(self._unit)  # joins it (SYSTEMD.md 65)
 
     def _start(self) -> tuple[int, str]:
         """Start the unit and wait for its end; the exit code (-N: killed by signal N) and words of `systemctl`."""
@@ -179,7 +194,8 @@ class Run:
         down = manager.stop(self._unit)
         if self._ours:
             self._rundir.remove_environment()
-            if manager.runs(self._unit):
+            # What did not end the first time does not get the time twice: Flux's own patience is nearly over.
+            if down and manager.runs(self._unit):
                 down = manager.stop(self._unit)
         return Ending(code, how if down else f"{how}; it may still run, SIGKILL has not ended it", canceled=canceled)
 

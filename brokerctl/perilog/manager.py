@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from brokerctl.perilog import processes
@@ -16,6 +17,13 @@ KILL_PATIENCE_NS = 5_000_000_000
 _ASK_LIMIT_NS = 5_000_000_000
 _AGAIN_NS = 50_000_000
 _OPTIONS = ("--no-ask-password", "--")
+DOWN = frozenset({"inactive", "failed"})
+UNKNOWN = "unknown"
+
+
+def booted() -> bool:
+    """Whether systemd runs this node at all (sd_booted(3))."""
+    return os.path.isdir("/run/systemd/system")  # noqa: PTH112 - lean
 
 
 def start_command(unit: str) -> list[str]:
@@ -28,14 +36,14 @@ def state(unit: str) -> str:
     code, text = processes.run(["systemctl", "show", "--property=ActiveState,Job", "--", unit], _ASK_LIMIT_NS)
     words = dict(line.partition("=")[::2] for line in text.splitlines())
     if code != 0 or "ActiveState" not in words:
-        return "unknown"
-    down = words["ActiveState"] in {"inactive", "failed"}
+        return UNKNOWN
+    down = words["ActiveState"] in DOWN
     return "activating" if down and words.get("Job", "") not in {"", "0"} else words["ActiveState"]
 
 
 def runs(unit: str) -> bool:
     """Whether a unit runs, is about to, or may for all that we know."""
-    return state(unit) not in {"inactive", "failed"}
+    return state(unit) not in DOWN
 
 
 def stop(unit: str) -> bool:

@@ -25,6 +25,8 @@ TOOL_ENVIRONMENT = {"PATH": PATH, "LANG": "C"}
 STOPS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 _BLOCKED = STOPS | {signal.SIGCHLD}
 _DEFAULTED = [signal.SIGPIPE, signal.SIGXFSZ, *_BLOCKED]  # Python ignores the first two, a caller may ignore others
+NOT_FOUND = 127
+_NOT_RUN = 126
 # SIGKILL is certain but for a process that hangs in the kernel; such a one is left to whoever adopts it.
 _KILL_PATIENCE_NS = 1_000_000_000
 
@@ -45,6 +47,15 @@ def hold_signals() -> None:
     """From now on signals wait until they are asked for; to be called first of all."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored would take the children's status with it
+
+
+def open_standard_streams() -> None:
+    """What was closed when we were started must not become a file of the run, which our own words would end up in."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
 
 
 def die_of(signum: int) -> None:
@@ -156,4 +167,4 @@ def words(output: int) -> str:
 
 def not_started(error: OSError) -> int:
     """127 for what isn't there, 126 for what can't be run (POSIX sh, 2.8.2; FLUX.md 18)."""
-    return 127 if error.errno == errno.ENOENT else 126
+    return NOT_FOUND if error.errno == errno.ENOENT else _NOT_RUN

@@ -14,13 +14,12 @@ import fcntl
 import os
 
 from brokerctl.errors import BrokerctlError
-from brokerctl.perilog.settings import untrusted
+from brokerctl.kernel.trust import untrusted
 
 RUN = "/run"
 OWN = "flux-perilog"
 
 _READ_MAX = 4096
-_RUNNING = b"running\n"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -60,7 +59,10 @@ class Rundir:
                 return False
             except OSError as error:
                 raise RundirError(f"cannot lock {RUN}/{OWN}/{self._lock}: {error.strerror}") from None
-            if os.fstat(self._held).st_nlink or self.result() is not None:
+            if self.result() is not None:
+                return True
+            if os.fstat(self._held).st_nlink:
+                os.ftruncate(self._held, 0)  # of a helper that was killed at its very end
                 return True
             self.leave()  # it ended before we came to wait for it
 
@@ -69,20 +71,8 @@ class Rundir:
         assert self._held is not None
         if not self._waited:
             return None
-        words = os.pread(self._held, _READ_MAX, 0).removeprefix(_RUNNING).decode(errors="replace").partition("\n")
+        words = os.pread(self._held, _READ_MAX, 0).decode(errors="replace").partition("\n")
         return (int(words[0]), words[2]) if words[0].isdecimal() else None
-
-    @property
-    def left_over(self) -> bool:
-        """Whether a unit may be running that no helper looks after: one was killed, or somebody else started it."""
-        assert self._held is not None
-        return bool(os.fstat(self._held).st_size) or _exists(self._environment, self._root)
-
-    def begin(self) -> None:
-        """From now on whoever finds the lock free knows that a helper was killed."""
-        assert self._held is not None
-        os.ftruncate(self._held, 0)
-        os.pwrite(self._held, _RUNNING, 0)
 
     def finish(self, code: int, how: str) -> None:
         """Remove all files of the run, and tell those who wait for the lock how it ended."""
@@ -90,7 +80,7 @@ class Rundir:
         self.remove_environment()
         _remove(self._status, self._own)
         try:
-            os.pwrite(self._held, f"{code}\n{how}".encode(errors="replace")[:_READ_MAX], len(_RUNNING))
+            os.pwrite(self._held, f"{code}\n{how}".encode(errors="replace")[:_READ_MAX], 0)
         except OSError:
             return  # no room: at our end one of those who wait gets the lock, and runs it again
         _remove(self._lock, self._own)
@@ -152,14 +142,6 @@ def _directory(path: str, parent: int | None = None) -> int:
         os.close(fd)
         raise RundirError(f"{path} {why}; expected a directory that only root can write")
     return fd
-
-
-def _exists(name: str, parent: int) -> bool:
-    try:
-        os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
 
 
 def _remove(name: str, parent: int) -> None:

@@ -13,9 +13,14 @@ import sys
 import time
 
 from brokerctl.errors import BrokerctlError
+from brokerctl.kernel.trust import untrusted
 from brokerctl.perilog import endings, processes
 from brokerctl.perilog.names import KINDS
-from brokerctl.perilog.settings import Settings, load, untrusted
+from brokerctl.perilog.settings import Settings, load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REFUSED = 126
 # What editors and package managers leave beside a script.
@@ -101,15 +106,35 @@ def refusal(path: str) -> str:
             return "is not executable"
         if why := untrusted(info):
             return f"{why}; expected one that only root can write"
-        for end in (path, real):
-            folder = end
-            while folder != "/":
-                folder = os.path.dirname(folder)  # noqa: PTH120 - lean
-                if why := untrusted(os.stat(folder)):  # noqa: PTH116 - lean
-                    return f"is below {folder}, which {why}; expected one that only root can write"
+        for folder in _passed(path):
+            if why := untrusted(os.lstat(folder)):
+                return f"is below {folder}, which {why}; expected one that only root can write"
     except OSError as error:
         return f"cannot be looked at: {error.strerror}"
     return ""
+
+
+def _passed(path: str) -> Iterator[str]:
+    """Every directory in which something is looked up on the way to a file, links and what they lead through included.
+
+    Who can write one of them can put another file there. The path can be resolved: there is no loop of links.
+    """
+    at, left = "/", path.split("/")
+    while left:
+        name = left.pop(0)
+        if name in {"", "."}:
+            continue
+        if name == "..":
+            at = os.path.dirname(at)  # noqa: PTH120 - lean
+            continue
+        yield at
+        found = f"{at.rstrip('/')}/{name}"
+        if os.path.islink(found):  # noqa: PTH114 - lean
+            target = os.readlink(found)  # noqa: PTH115 - lean
+            at = "/" if target.startswith("/") else at
+            left = [*target.split("/"), *left]
+        else:
+            at = found
 
 
 def _run_one(path: str, why: str) -> int:

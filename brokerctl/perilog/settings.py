@@ -10,6 +10,7 @@ import os
 import stat
 
 from brokerctl.errors import ConfigError
+from brokerctl.kernel.trust import untrusted
 from brokerctl.perilog import environment
 from brokerctl.perilog.names import KINDS
 
@@ -58,6 +59,8 @@ class Settings:
                 from brokerctl import durations  # imports `decimal`
 
                 self.timeout_ns = durations.parse(value)
+                if self.timeout_ns == 0:
+                    raise ValueError(f'{value!r} would end every run at once; expected more, or "none" for no limit')
             case "environment", list():
                 self.environment = tuple(_name(item) for item in value)
             case "on-failure", list():
@@ -131,15 +134,6 @@ def _read(path: str) -> str | None:
         raise ConfigError(f"{path}: is not UTF-8") from None
     finally:
         os.close(fd)
-
-
-def untrusted(info: os.stat_result) -> str:
-    """Why root must not rely on a file or directory; empty where only root can write it."""
-    if info.st_uid != 0:
-        return f"belongs to uid {info.st_uid}"
-    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"has mode {stat.S_IMODE(info.st_mode):04o}"
-    return ""
 
 
 def _name(item: Value) -> str:

@@ -18,12 +18,12 @@ import msgspec
 
 from brokerctl import config, stoptable
 from brokerctl.errors import ConfigError
+from brokerctl.kernel.trust import untrusted
 from brokerctl.records.stops import Kind
 from brokerctl.settings import StopSettings
 
 DEFAULT = "/etc/brokerctl/stop.toml"
 _SHELL = "/bin/sh"
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StopFile(stoptable.StopKeys, frozen=True):
@@ -92,13 +92,8 @@ def _opened(path: str) -> Iterator[int]:
 def _check(found: os.stat_result, where: str, *, last: bool) -> None:
     if last and not stat.S_ISREG(found.st_mode):
         raise ConfigError(f"{where}: is no regular file")
-    if found.st_uid not in {0, os.geteuid()}:
-        raise ConfigError(
-            f"{where}: belongs to user {found.st_uid}; expected root: what it says is run as another user"
-        )
-    if found.st_mode & _OTHERS and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-        mode = stat.S_IMODE(found.st_mode)
-        raise ConfigError(f"{where}: others may write it (mode {mode:04o}); expected that only root may")
+    if why := untrusted(found, {0, os.geteuid()}, sticky=True):
+        raise ConfigError(f"{where}: {why}; expected that only root may write it: it tells root's hook what to run")
 
 
 def _read(fd: int, path: str) -> bytes:

@@ -125,6 +125,14 @@ def test_limits_of_flux_are_taken_from_its_configuration(lint, tmp_path):
     assert lint("--flux-config", config, unit)[:2] == (0, "0 errors, 0 warnings in 1 unit\n")
 
 
+def test_files_of_fluxs_configuration_are_joined_key_by_key(lint, tmp_path):
+    (tmp_path / "1.toml").write_text("[job-manager.epilog]\ntimeout = '10m'\nkill-timeout = 200.0\n")
+    (tmp_path / "2.toml").write_text("[job-manager.epilog]\ncommand = ['epilog']\n[job-manager.prolog]\n")
+    unit = tmp_path / "flux-epilog@.service"
+    unit.write_text("[Service]\nType=oneshot\nTimeoutStopSec=2min\nExecStart=/usr/bin/epilog\n")
+    assert lint("--flux-config", tmp_path, unit)[:2] == (0, "0 errors, 0 warnings in 1 unit\n")
+
+
 def test_the_configuration_that_a_unit_of_flux_names_holds_for_the_scripts_beside_it(lint, tmp_path):
     (tmp_path / "flux.toml").write_text("[job-manager.epilog]\nkill-timeout = 200.0\ntimeout = '1h'\n")
     (tmp_path / "flux.service").write_text(f"[Service]\nExecStart=/usr/bin/flux broker --config-path={tmp_path}\n")
@@ -176,9 +184,11 @@ def test_a_configuration_that_the_wrapper_would_refuse_is_told_and_not_looked_at
     [
         ([], "no UNIT; expected files, directories or names of units"),
         (["--explain", "nope"], "--explain nope: there is no such rule"),
-        (["--flux-config", "/not/there", "x"], "/not/there: is not there"),
+        (["--flux-config", "/not/there", "x"], "/not/there: cannot read: No such file or directory"),
         (["--format", "xml", "x"], "invalid choice: 'xml'"),
         (["/not/there.service"], "/not/there.service: cannot read: No such file or directory"),
+        (["x" * 5000], "xxx: cannot read: File name too long"),
+        (["--flux-config", "x" * 5000, "x"], "xxx: cannot read: File name too long"),
         (["/bin/sh"], "/bin/sh: is no unit; expected a name that ends in .service"),
     ],
 )

@@ -58,6 +58,13 @@ def test_a_phase_without_a_limit_is_cut_off_by_any_clock_and_by_none_without_one
     assert (found.verdict, found.outer_ns, found.outer) == ("open", None, "nobody")
 
 
+def test_what_nothing_limits_is_ended_by_nobody():
+    extra = "TimeoutStartSec=0\nExecStop=/usr/bin/ctl\nExecStopPost=/usr/bin/report\n"
+    found = rows(limit="infinity", extra=extra)
+    assert {found[phase].outer for phase in ("start", "cleanup", "stop-sigterm", "stop-post")} == {"nobody"}
+    assert (found["reboot"].inner, found["reboot"].verdict) == ("nothing", "cut")
+
+
 def test_rc3_of_flux_is_open_for_it_extends_the_deadline_as_it_goes_on():
     assert rows(attributes=LIMITS.format(1, 1) + NOTIFY.format(60))["finalize"].verdict == "open"
 
@@ -83,6 +90,7 @@ def test_a_requested_stop_has_no_cleanup_timeout():
     found = rows(limit="90", attributes=LIMITS.format(45, 1), extra="ExecStop=/usr/bin/flux shutdown\n")
     assert found["cleanup"].inner_ns is None
     assert found["cleanup"].outer == "TimeoutStopSec: SIGTERM, SIGKILL"
+    assert found["cleanup"].lost == "what is left of cleanup; the SIGTERM may hit rc3"
 
 
 def test_the_limits_of_brokerctl_run_are_those_of_its_policy():

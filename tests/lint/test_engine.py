@@ -10,6 +10,12 @@ def test_a_comment_with_a_reason_takes_a_rule_out(judge):
     assert judge("# brokerctl: ignore=no-sigkill it writes for hours\n" + NO_KILL) == []
 
 
+def test_a_comment_in_a_drop_in_takes_a_rule_out_of_the_unit(judge, tmp_path):
+    (tmp_path / "site.service.d").mkdir()
+    (tmp_path / "site.service.d" / "x.conf").write_text("# brokerctl: ignore=no-sigkill it writes for hours\n[Unit]\n")
+    assert judge(NO_KILL) == []
+
+
 def test_a_comment_without_a_reason_takes_nothing_out(judge):
     assert judge("; brokerctl: ignore=no-sigkill\n" + NO_KILL) == ["ignore-comment", "no-sigkill"]
 

@@ -92,6 +92,12 @@ def test_a_name_that_nobody_knows_is_told_with_what_systemctl_says(place, monkey
         names("nope")
 
 
+def test_a_masked_unit_is_told_to_be_masked(place, monkeypatch):
+    fake_systemctl(place, monkeypatch, "echo '# Unit gone.service is masked.'")
+    with pytest.raises(UsageError, match=r"gone: is no file, and no unit: Unit gone\.service is masked\."):
+        names("gone")
+
+
 def test_without_systemctl_a_name_is_told_to_be_no_file(place, monkeypatch):
     monkeypatch.setenv("PATH", str(place))
     with pytest.raises(UsageError, match="there is no systemctl"):

@@ -1,8 +1,10 @@
 """Runs inside the private systemd: many helpers at once, signals to their process groups at exact moments."""
 
+import contextlib
 import functools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -95,17 +97,35 @@ def told_to_stop(delays_ms, rounds, log, signals):
     return {"rounds": report, "running": states("flux-epilog@*")}
 
 
+def at_random(rounds, seed):
+    """Several helpers of one job a round, some killed or told to stop, and others that come at once; their answers."""
+    draw = random.Random(seed)
+    report = []
+    for nth in range(rounds):
+        helpers = [start("epilog", str(nth)) for _ in range(draw.randint(1, 3))]
+        time.sleep(draw.uniform(0, 0.35))
+        for helper in helpers[: draw.randint(1, len(helpers))]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(helper.pid, draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+        time.sleep(draw.uniform(0, 0.1))
+        helpers += [start("epilog", str(nth)) for _ in range(draw.randint(1, 2))]
+        report += [end(helper) for helper in helpers]
+    return {"answers": report, "running": states("flux-epilog@*")}
+
+
 def runs(log, job):
     path = Path(log)
     return path.read_text().split().count(job) if path.exists() else 0
 
 
-def killed_then(kind, job, wait_for):
-    """A helper that gets SIGKILL when its script has begun, and the answer of the next one."""
+def killed_then(kind, job, wait_for, then=None):
+    """A helper that gets SIGKILL when its script has begun, and the answer of the next one, which waits for a file."""
     first = start(kind, job)
     until(Path(wait_for).exists)
     os.killpg(first.pid, signal.SIGKILL)
     end(first)
+    if then:
+        until(Path(then).exists)
     return {"state": states(f"flux-{kind}@*"), "next": end(start(kind, job))}
 
 

@@ -105,8 +105,8 @@ def test_all_together_stay_below_what_a_program_can_be_started_with():
     "name",
     [
         "PATH", "FLUX_EXEC_PATH", "FLUX_EXEC_PATH_PREPEND", "FLUX_MODULE_PATH_APPEND", "FLUX_RC_EXTRA", "LD_PRELOAD",
-        "LD_AUDIT", "BASH_FUNC_x", "BASH_ENV", "ENV", "IFS", "PYTHONHOME", "SERVICE_RESULT", "EXIT_CODE",
-        "NOTIFY_SOCKET", "", "1A", "A-B", "A.B", "A B", "A=B", "é", "BASH_FUNC_x%%", "A\n",
+        "LD_AUDIT", "GLIBC_TUNABLES", "BASH_FUNC_x", "BASH_ENV", "ENV", "IFS", "PYTHONHOME", "SERVICE_RESULT",
+        "EXIT_CODE", "NOTIFY_SOCKET", "", "1A", "A-B", "A.B", "A B", "A=B", "é", "BASH_FUNC_x%%", "A\n",
     ],
 )  # fmt: skip
 def test_a_site_cannot_add_what_decides_what_runs_as_root(name):

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import pytest
 
@@ -155,14 +156,34 @@ def test_a_run_that_no_helper_waits_for_is_reacted_to_by_the_unit(site):
     assert site.files() == []
 
 
+@pytest.mark.parametrize("by", ["the helper", "the unit"])
+def test_where_the_settings_cannot_be_used_the_default_commands_run(site, tmp_path, by):
+    """A node whose housekeeping does not run at all is the last that should stay in use."""
+    site.settings("[housekeeping]\nnonsense = true\n")
+    path = site.write("/usr/sbin/flux", f'#!/bin/sh\necho "$@" >>{tmp_path}/drained\n', 0o755)
+    try:
+        if by == "the helper":
+            assert site.call("housekeeping").code == 125
+        else:
+            site.write(f"/run/flux-housekeeping@{JOB}.env", f"FLUX_JOB_ID={JOB}\n")
+            site.systemd.systemctl("start", f"flux-housekeeping@{JOB}.service", check=False)
+    finally:
+        path.unlink()
+    [line] = (tmp_path / "drained").read_text().splitlines()
+    assert line.startswith("resource drain --update ")
+    assert site.files() == []
+
+
 def test_a_command_that_fails_or_hangs_is_told_and_the_code_stays(site):
-    site.settings('[epilog]\non-failure = [["/nowhere/flux"], ["sh", "-c", "echo no; exit 5"]]\n')
+    commands = '["/nowhere/flux"], ["sh", "-c", "echo no; exit 5"], ["sh", "-c", "kill -9 $$"]'
+    site.settings(f"[epilog]\non-failure = [{commands}]\n")
     site.script("epilog", "exit 3")
     answer = site.call("epilog")
     assert answer.code == 3
     assert answer.lines[1:] == [
         f"{UNIT}: on-failure: /nowhere/flux: exits with 127: No such file or directory",
         f"{UNIT}: on-failure: sh: exits with 5: no",
+        f"{UNIT}: on-failure: sh: was killed by SIGKILL",
     ]
 
 
@@ -212,10 +233,39 @@ def test_the_next_helper_joins_the_unit_that_a_killed_one_left(site, tmp_path):
 def test_what_a_killed_helper_left_in_the_way_is_taken_away_by_the_next(site):
     for name in (f"flux-epilog@{JOB}.env", f".flux-epilog@{JOB}.env.new", f"flux-perilog/epilog@{JOB}.status"):
         site.write(f"/run/{name}", "success exited 0\n")
-    site.write(f"/run/flux-perilog/epilog@{JOB}.run", "running\n")
+    site.write(f"/run/flux-perilog/epilog@{JOB}.run", "")
     site.systemd.path("/run/flux-perilog").chmod(0o700)
     site.script("epilog", "exit 5")
     assert site.call("epilog").code == 5
+    assert site.files() == []
+
+
+@pytest.fixture
+def slow_end(site, tmp_path):
+    """A unit whose last line, which takes the environment away, comes a while after all else; what tells of it."""
+    text = site.rendered("flux-epilog@.service")
+    mark = tmp_path / "ending"
+    site.systemd.unit("flux-epilog@.service", text.replace("exec rm -f", f"touch {mark}; sleep 0.7; exec rm -f"))
+    return str(mark)
+
+
+def test_a_helper_that_comes_while_an_earlier_run_is_on_its_way_down_runs_after_it(site, tmp_path, slow_end):
+    """The end of that run would take away a new environment as well."""
+    site.script("epilog", f"echo run >>{tmp_path}/runs; sleep 0.3; exit 6")
+    report = site.inside("killed_then", kind="epilog", job=JOB, wait_for=f"{tmp_path}/runs", then=slow_end)
+    assert report["state"] == {UNIT: "deactivating"}
+    assert report["next"]["code"] == 6
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+    assert site.files() == []
+
+
+def test_a_run_is_let_go_only_when_a_stop_of_it_is_over(site, slow_end):
+    """The next helper would lose its environment to it."""
+    site.script("epilog", "exit 6")
+    command = ["systemctl", "stop", "--no-block", UNIT]
+    report = site.inside("after_start", kind="epilog", job=JOB, wait_for=slow_end, command=command)
+    assert site.state() == "inactive"
+    assert report["code"] == 143
     assert site.files() == []
 
 
@@ -276,12 +326,75 @@ def test_a_run_that_the_nodes_shutdown_ends_is_canceled_and_the_line_says_so(sit
     assert site.files() == []
 
 
+@pytest.mark.parametrize(
+    ("hidden", "why"),
+    [
+        ("mount -t tmpfs none /run/systemd", "systemd does not run this node"),
+        ("mount --bind /var/empty /usr/bin", "systemctl: No such file or directory"),
+    ],
+)
+def test_without_systemd_nothing_is_waited_for(site, hidden, why):
+    site.systemd.path("/var/empty").mkdir(exist_ok=True)
+    began = time.monotonic()
+    command = f"{hidden} && exec {sys.executable} -I /usr/local/libexec/brokerctl/flux-run-epilog"
+    done = site.systemd.run(["unshare", "-m", "/bin/sh", "-c", command], env=site.environment(), check=False)
+    assert done.returncode == 125
+    assert f"{UNIT}: could not start: {why}{SEE}" in done.stderr
+    assert time.monotonic() - began < 30, "it would wait for a systemd that executes itself anew"
+    assert site.files() == []
+
+
 def test_whoever_is_not_root_can_run_nothing(site):
     # Imported before: the interpreter's own files may be root's alone.
     code = "import os; from brokerctl.perilog import failure, helper; os.setuid(65534); os._exit(helper.main('epilog'))"
     done = site.systemd.run([sys.executable, "-I", "-c", code], env=site.environment(), check=False)
     assert done.returncode == 125
     assert "could not start: cannot make /run/flux-perilog: Permission denied" in done.stderr
+
+
+def test_a_helper_without_standard_streams_has_the_run_all_the_same(site, tmp_path):
+    """The lowest free number would be that of the lock, and what the helper says would be written into it."""
+    site.script("epilog", f"echo run >>{tmp_path}/runs; sleep 1; exit 3")
+    script = """
+    /usr/local/libexec/brokerctl/flux-run-epilog <&- >&- 2>&- &
+    until [ -e "$1/runs" ]; do sleep 0.01; done
+    cat /run/flux-perilog/*.run
+    HOME= /usr/local/libexec/brokerctl/flux-run-epilog 2>/dev/null; echo $?
+    wait $!; echo $?
+    """
+    env = site.environment(HOME="\udcff")  # something to say
+    done = site.systemd.run(["sh", "-c", script, "sh", str(tmp_path)], env=env)
+    assert done.stdout == "3\n3\n"
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+ENDLESS = """
+import os
+from brokerctl.perilog import helper, manager
+manager.STOP_PATIENCE_NS = manager.KILL_PATIENCE_NS = 300_000_000
+os.environb[b"FLUX_JOB_ID"] = b"f1"
+print(helper.main("epilog"))
+"""
+
+
+def test_what_even_sigkill_does_not_end_is_stopped_once_and_left(site, tmp_path):
+    """All of it must fit before the 60 s after which Flux gives the helper up."""
+    site.settings('[epilog]\ntimeout = "200ms"\n')
+    fake = f"""#!/bin/sh
+    echo "$1" >>{tmp_path}/asked
+    case $1 in
+        show) echo ActiveState=deactivating; echo Job= ;;
+        start) exec sleep 60 ;;
+    esac
+    """
+    path = site.write("/usr/sbin/systemctl", fake, 0o755)
+    try:
+        done = site.systemd.run([sys.executable, "-I", "-c", ENDLESS])
+    finally:
+        path.unlink()
+    assert done.stdout == "124\n"
+    assert "timed out after 200ms; it may still run, SIGKILL has not ended it" in done.stderr
+    assert (tmp_path / "asked").read_text().split().count("kill") == 1
 
 
 @pytest.mark.fact(97)

@@ -79,8 +79,6 @@ def test_a_link_in_place_of_our_directory_is_refused(root):
 def test_one_helper_has_a_run_and_the_others_get_its_result(root):
     first, second, third = rundir(root), rundir(root), rundir(root)
     assert first.acquire()
-    assert not first.left_over
-    first.begin()
     assert not second.acquire()
     assert not third.acquire()
     first.finish(3, "exited with 3")
@@ -94,17 +92,14 @@ def test_one_helper_has_a_run_and_the_others_get_its_result(root):
 def test_a_helper_that_comes_after_the_end_begins_anew(root):
     first, second = rundir(root), rundir(root)
     assert first.acquire()
-    first.begin()
     first.finish(0, "succeeded")
     assert second.acquire()
     assert second.result() is None
-    assert not second.left_over
 
 
 def test_a_helper_that_opened_the_lock_before_the_end_but_never_waited_begins_anew(root, monkeypatch):
     first, second = rundir(root), rundir(root)
     assert first.acquire()
-    first.begin()
     real = os.open
 
     def ends_meanwhile(*args, **kwargs):
@@ -122,21 +117,24 @@ def test_a_helper_that_opened_the_lock_before_the_end_but_never_waited_begins_an
 def test_one_of_those_who_wait_takes_over_when_the_helper_is_killed(root):
     first, second, third = rundir(root), rundir(root), rundir(root)
     assert first.acquire()
-    first.begin()
     assert not second.acquire()
     assert not third.acquire()
     first.leave()  # as the kernel does for the dead
     assert second.acquire()
     assert second.result() is None
-    assert second.left_over
     assert not third.acquire()
 
 
-def test_an_environment_that_nobody_looks_after_may_belong_to_a_run(root):
-    (root / ENV).symlink_to("nowhere")
-    only = rundir(root)
-    assert only.acquire()
-    assert only.left_over
+def test_a_result_that_was_left_behind_is_not_that_of_a_later_run(root):
+    (root / OWN).mkdir(mode=0o700)
+    (root / OWN / "epilog@f1.run").write_text("3\nexited with 3")  # killed before it removed the file
+    first, second = rundir(root), rundir(root)
+    assert first.acquire()
+    assert first.result() is None
+    assert not second.acquire()
+    first.leave()
+    assert second.acquire()
+    assert second.result() is None
 
 
 def test_the_status_is_what_the_unit_wrote(root):

@@ -104,6 +104,20 @@ def test_a_link_to_where_others_can_write_is_refused_and_one_to_where_they_canno
     assert "is below /srv/open, which has mode 1777" in result.words[0]
 
 
+def test_a_link_on_the_way_that_others_can_change_is_refused_wherever_it_leads(site):
+    """Whoever can write /srv/open can have the link there lead to a program of theirs, after it was looked at."""
+    site.write("/srv/closed/script", "#!/bin/sh\necho bad\n", 0o755)
+    site.write("/srv/open/x", "").unlink()
+    site.systemd.path("/srv/open/to-file").symlink_to("/srv/closed/script")
+    site.systemd.path("/srv/open/to-folder").symlink_to("../closed")
+    site.systemd.path("/srv/open").chmod(0o1777)
+    site.systemd.path(f"{SITE}/10").symlink_to("/srv/open/to-file")
+    site.systemd.path(f"{SITE}/20").symlink_to("/srv/open/to-folder/script")
+    result = ran(site)
+    assert (result.code, result.out) == (126, [])
+    assert all("is below /srv/open, which has mode 1777" in word for word in result.words)
+
+
 def test_a_dangling_link_a_fifo_and_a_directory_are_said_and_counted(site):
     site.systemd.path(f"{SITE}/10").symlink_to("/nowhere")
     os.mkfifo(site.systemd.path(f"{SITE}/20"), 0o755)
@@ -165,6 +179,13 @@ def test_check_shows_what_would_be_run_and_exits_1_for_what_would_be_refused(sit
         "housekeeping: limit none",
         "  on failure flux resource drain --update '{host}' '{unit}: {how}'",
     ]
+
+
+def test_check_does_not_command_the_terminal(site):
+    site.script("epilog", "exit 0", "10\x1b[2J\nx")
+    done = site.systemd.run([sys.executable, "-m", "brokerctl", "perilog", "--check", "epilog"], check=False)
+    assert "\x1b" not in done.stdout
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_a_unit_that_is_stopped_runs_no_further_script(site, tmp_path):

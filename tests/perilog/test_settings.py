@@ -57,6 +57,7 @@ def test_each_kind_has_its_own_table(tmp_path):
         ("[epilogue]\n", "[epilogue]: unknown; expected one of prolog, epilog, housekeeping"),
         ("[epilog]\nlimit = true\n", "epilog.limit: unknown; expected one of timeout, "),
         ("[epilog]\ntimeout = true\n", "epilog.timeout: expected a duration"),
+        ('[epilog]\ntimeout = "0"\n', "epilog.timeout: '0' would end every run at once; expected more, or "),
         ('[epilog]\ntimeout = "soon"\n', "epilog.timeout: 'soon' is no duration"),
         ('[prolog]\nenvironment = ["LD_PRELOAD"]\n', "prolog.environment: 'LD_PRELOAD' decides what is run as root"),
         ('[epilog]\nenvironment = ["A B"]\n', "epilog.environment: 'A B' is no name of a variable"),

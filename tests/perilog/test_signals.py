@@ -1,6 +1,7 @@
 """A helper that is told to stop leaves nothing running, and nothing starts after it (SYSTEMD.md 95, 96)."""
 
 import os
+import random
 import signal
 
 import pytest
@@ -32,6 +33,18 @@ def test_random_rounds_of_signals_leave_nothing_running_and_nothing_starts_late(
     assert all("canceled by SIG" in entry["words"] for entry in told)
     assert any(entry["runs"] for entry in rounds), "no round came as far as the script"
     assert any(not entry["runs"] for entry in rounds), "no round was stopped before the script"
+    assert site.files() == []
+
+
+def test_whoever_comes_while_others_are_killed_or_told_to_stop_gets_the_scripts_own_code_or_is_canceled(site, tmp_path):
+    seed = random.randrange(1 << 32)
+    alone = f"exec 9>{tmp_path}/$FLUX_JOB_ID; flock -n 9 || exit 99"
+    site.script("epilog", f"{alone}; sleep 0.15; exit 7")
+    report = site.inside("at_random", rounds=ROUNDS * 2, seed=seed)
+    dead = {-signal.SIGKILL, -signal.SIGTERM}
+    odd = [answer for answer in report["answers"] if answer["code"] not in {7, 143, *dead}]
+    assert odd == [], f"seed {seed}"  # 99: two at once
+    assert report["running"] == {}, f"seed {seed}"
     assert site.files() == []
 
 

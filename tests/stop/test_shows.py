@@ -113,7 +113,7 @@ def test_a_configuration_that_others_could_write_is_left_out_and_the_stop_goes_o
     (made.place / "stop.toml").chmod(0o666)
     assert stopped(made) == ("failed", "exit-code")
     assert made.saved()
-    assert made.told("others may write it")
+    assert made.told("expected that only root may write it")
     assert not os.path.exists("/tmp/never")  # noqa: PTH110, S108
 
 

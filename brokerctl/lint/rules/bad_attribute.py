@@ -13,7 +13,7 @@ from brokerctl.lint.subject import Subject
     "error",
     why="the broker refuses to start, or goes on with its default",
     source="flux-broker-attributes(7), RFC 23",
-    mend="see the text",
+    mend="write a value that flux-broker-attributes(7) has",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     for attribute, error in unit.broker.wrong if unit.broker else ():

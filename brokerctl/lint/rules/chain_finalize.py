@@ -16,6 +16,6 @@ from brokerctl.lint.subject import Subject
     mend="let TimeoutStopSec= cover the sum of the phases, or let the broker extend its deadline",
 )
 def check(unit: Subject) -> Iterator[Hit]:
-    row = chain.row(unit, "finalize")
-    if row is not None and row.verdict == "cut":
-        yield Hit(row.at, chain.told(row))
+    row = chain.cut(unit, "finalize")
+    if row is not None:
+        yield Hit(row.at, chain.told(row), chain.mend(unit, row))

@@ -16,9 +16,9 @@ from brokerctl.lint.subject import Subject
         "does not run, the dump is lost"
     ),
     source="FLUX.md letter p, 98, 106; SYSTEMD.md 38, 39",
-    mend="let TimeoutStopSec= cover the sum, as the drop-in of brokerctl units does, or lower broker.shutdown-timeout",
+    mend="set broker.shutdown-timeout=5m, and then TimeoutStopSec= above the sum that lint --chain shows",
 )
 def check(unit: Subject) -> Iterator[Hit]:
-    row = chain.row(unit, "shutdown")
-    if row is not None and row.verdict == "cut":
-        yield Hit(row.at, chain.told(row))
+    row = chain.cut(unit, "shutdown")
+    if row is not None:
+        yield Hit(row.at, chain.told(row), chain.mend(unit, row))

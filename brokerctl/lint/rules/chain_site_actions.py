@@ -18,6 +18,6 @@ from brokerctl.lint.subject import Subject
     mend="raise TimeoutStopSec= above the sum that lint --chain shows",
 )
 def check(unit: Subject) -> Iterator[Hit]:
-    row = chain.row(unit, "site actions")
-    if row is not None and row.verdict == "cut":
-        yield Hit(unit.last("TimeoutStopSec"), chain.told(row))
+    row = chain.cut(unit, "site actions")
+    if row is not None:
+        yield Hit(unit.last("TimeoutStopSec"), chain.told(row), chain.mend(unit, row))

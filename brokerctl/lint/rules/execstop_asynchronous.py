@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
-from brokerctl.unit.invocations import Invocation, invocations
+from brokerctl.unit.invocations import Invocation
 
 _STOPS = frozenset({"TERM", "INT", "QUIT", "15", "2", "3", ""})
+# What may follow in a script without waiting for anything.
+_NOTHING = frozenset({"true", ":", "exit", "echo", "logger"})
 
 
 @rule(
@@ -18,16 +20,21 @@ _STOPS = frozenset({"TERM", "INT", "QUIT", "15", "2", "3", ""})
     mend="wait in ExecStop= until the main process has gone, or leave it out",
 )
 def check(unit: Subject) -> Iterator[Hit]:
-    for command, each in unit.stops():
-        if each.background:
-            yield Hit(command, f"{each.name} is left in the background, so ExecStop= is over at once")
-        elif each.name == "systemctl" and "--no-block" in each.arguments:
-            yield Hit(command, "--no-block: ExecStop= is over before it has begun")
-        elif unit.broker is None and _signals_main(each) and len(invocations(command)) == 1:
-            yield Hit(command, "signals the main process and does not wait: a second SIGTERM follows at once")
+    runs = [(command, each) for command, each in unit.stops() if each.name not in _NOTHING]
+    # Of a broker that is signalled second-sigterm tells.
+    if not runs or (unit.broker is not None and signals_main(runs[-1][1])):
+        return
+    command, last = runs[-1]
+    if last.background:
+        yield Hit(command, f"{last.name} is left in the background, so ExecStop= is over at once")
+    elif last.name == "systemctl" and "--no-block" in last.arguments:
+        yield Hit(command, "--no-block: ExecStop= is over before it has begun")
+    elif signals_main(last):
+        yield Hit(command, "signals the main process and does not wait: a second SIGTERM follows at once")
 
 
-def _signals_main(each: Invocation) -> bool:
+def signals_main(each: Invocation) -> bool:
+    """Whether it is a `kill` that tells the main process to stop."""
     words = each.arguments
     main = any(word in {"$MAINPID", "${MAINPID}"} for word in words)
     # HUP, USR1 and the like ask for something else than a stop.

@@ -16,7 +16,7 @@ from brokerctl.lint.subject import Subject
         "SIGTERM that follows may hit rc3"
     ),
     source="FLUX.md 34, 101, SYSTEMD.md 124",
-    mend="leave ExecStop= out, so that a signal begins the stop, or use brokerctl stop",
+    mend="leave ExecStop= out, so that a signal begins the stop, or take the drop-in of brokerctl units",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     for command, each in unit.stops():

@@ -15,7 +15,7 @@ from brokerctl.lint.subject import Subject
         "same as infinity"
     ),
     source="SYSTEMD.md 33, systemd#11452",
-    mend="set a limit that covers the worst stop; lint --chain shows it",
+    mend="set TimeoutStopSec= above the sum that lint --chain shows; where only the start is long, TimeoutStartSec=",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     found = unit.last("TimeoutStopSec") or unit.last("TimeoutSec")

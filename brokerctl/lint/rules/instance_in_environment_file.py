@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerctl.lint.rule import Hit, rule
+from brokerctl.lint.rules.instance_in_shell import INSTANCE
 from brokerctl.lint.subject import Subject
 
 
@@ -16,7 +17,7 @@ from brokerctl.lint.subject import Subject
 )
 def check(unit: Subject) -> Iterator[Hit]:
     for setting in unit.entries("EnvironmentFile"):
-        if (at := max(setting.value.find("%I"), setting.value.find("%f"))) >= 0:
-            yield Hit(setting.place(at), f"{setting.value[at : at + 2]} in the path of EnvironmentFile=")
+        if (found := INSTANCE.search(setting.value)) is not None:
+            yield Hit(setting.place(found.start()), f"{found[0]} in the path of EnvironmentFile=")
         elif (at := next((i for i, char in enumerate(setting.value) if char in "*?["), -1)) >= 0 and unit.role:
             yield Hit(setting.place(at), "a pattern: the files of other jobs are read as well")

@@ -10,14 +10,14 @@ from brokerctl.lint.subject import Subject
 from brokerctl.unit.invocations import shell_text
 from brokerctl.unit.specifiers import UNESCAPED
 
-_UNESCAPED = re.compile(rf"(?<!%)%[{UNESCAPED}]")
+INSTANCE = re.compile(rf"(?<!%)%[{UNESCAPED}]")
 
 
 @rule(
     "error",
     why=(
         "the name is put into the text before the shell reads it: an instance with quotes in it runs as a "
-        "command, as root"
+        "command, as root where no User= says otherwise"
     ),
     source="SYSTEMD.md 108",
     mend="hand it over as an argument, or use %i outside of the shell's text",
@@ -27,6 +27,6 @@ def check(unit: Subject) -> Iterator[Hit]:
         return
     for _, command in unit.all_commands():
         script = shell_text(command)
-        if script is not None and (found := _UNESCAPED.search(script)) is not None:
+        if script is not None and (found := INSTANCE.search(script)) is not None:
             place = command.setting.value.find(found[0], command.words[0].start)
             yield Hit(command.setting.place(max(place, 0)), f"{found[0]} in the text of a shell")

@@ -15,5 +15,6 @@ from brokerctl.lint.subject import Subject
     mend="set KillMode=mixed; say why with an ignore where survivors are wanted",
 )
 def check(unit: Subject) -> Iterator[Hit]:
-    if unit.value("KillMode") in {"process", "none"}:
+    # With PAMName= it is refused: unit-refused.
+    if unit.value("KillMode") in {"process", "none"} and unit.last("PAMName") is None:
         yield Hit(unit.last("KillMode"), "all but the main process survive the stop")

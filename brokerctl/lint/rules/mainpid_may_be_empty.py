@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerctl.lint.rule import Hit, rule
+from brokerctl.lint.rules import execstop_asynchronous, second_sigterm
 from brokerctl.lint.subject import Subject
 from brokerctl.unit.invocations import invocations, shell_text
 
-# How a script looks before it kills.
-_GUARDS = ("-n ", "-z ", "[ ", "${MAINPID:", "|| true", "|| :")
+# How a script looks before it kills, or does not care.
+_GUARDS = ("-n ", "-z ", "[ ", "${MAINPID:", "|| true", "|| :", "|| exit 0")
 
 
 @rule(
@@ -24,10 +25,13 @@ _GUARDS = ("-n ", "-z ", "[ ", "${MAINPID:", "|| true", "|| :")
 def check(unit: Subject) -> Iterator[Hit]:
     if unit.value("Type") == "oneshot":
         return
+    # A line that had better not be there needs no test.
+    wrong = {hit.at for other in (execstop_asynchronous, second_sigterm) for hit in other.check.check(unit)}
     for command in unit.commands("ExecStop"):
-        if command.ignores_failure or "MAINPID" not in command.source:
+        if command.ignores_failure or "MAINPID" not in command.source or command in wrong:
             continue
         script = shell_text(command)
         guarded = script is not None and any(word in script for word in _GUARDS)
-        if not guarded and any(each.name == "kill" for each in invocations(command)):
+        kills = any(each.name == "kill" and "-0" not in each.arguments for each in invocations(command))
+        if not guarded and kills:
             yield Hit(command, "kill without a process id, where the main process has ended before")

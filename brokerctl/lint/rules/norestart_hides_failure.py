@@ -15,7 +15,7 @@ from brokerctl.lint.subject import Subject
         "inactive, not failed, and nobody looks"
     ),
     source="FLUX.md 38, 39, 109",
-    mend="add ExecStopPost=brokerctl stop --post, or take the code out of SuccessExitStatus=",
+    mend="take the drop-in of brokerctl units, whose ExecStopPost= tells; or the code out of SuccessExitStatus=",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     broker = unit.broker

@@ -23,6 +23,5 @@ def check(unit: Subject) -> Iterator[Hit]:
     record = unit.settings_record
     fine = restart == "on-failure" and code in record.success_exit_status.codes
     if code not in record.restart_prevent_exit_status.codes and not fine:
-        yield Hit(
-            broker.at("broker.exit-norestart"), f"Restart={restart} starts again what exit {code} should keep down"
-        )
+        text = f"Restart={restart} starts again what exit {code} should keep down"
+        yield Hit(broker.at("broker.exit-norestart"), text, f"set RestartPreventExitStatus={code}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from brokerctl.lint.rule import Hit, rule
@@ -20,5 +21,10 @@ from brokerctl.lint.subject import Subject
 def check(unit: Subject) -> Iterator[Hit]:
     broker = unit.broker
     restart = unit.value("Restart")
-    if broker is not None and restart in {"always", "on-success"} and broker.attribute("broker.exit-norestart") is None:
+    if broker is None or restart not in {"always", "on-success"}:
+        return
+    # A configuration of another machine may well set it.
+    elsewhere = broker.kind == "brokerctl" and broker.config_path and not os.path.isfile(broker.config_path)  # noqa: PTH113
+    unset = broker.settings.exit_norestart is None and broker.attribute("broker.exit-norestart") is None
+    if unset and not elsewhere:
         yield Hit(unit.last("Restart"), f"Restart={restart}, and the broker has no broker.exit-norestart")

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from brokerctl.lint.rule import Hit, rule
 from brokerctl.lint.subject import Subject
 
+# Mounts, and what acts like one, stop for the second of them.
+_SHUTDOWN = frozenset({"shutdown.target", "umount.target"})
+
 
 @rule(
     "warning",
@@ -19,5 +22,6 @@ from brokerctl.lint.subject import Subject
 )
 def check(unit: Subject) -> Iterator[Hit]:
     stops = unit.broker is not None or unit.commands("ExecStop")
-    if stops and not unit.value("DefaultDependencies", "Unit") and "shutdown.target" not in unit.words("Conflicts"):
+    ordered = _SHUTDOWN & set(unit.words("Conflicts"))
+    if stops and not unit.value("DefaultDependencies", "Unit") and not ordered:
         yield Hit(unit.last("DefaultDependencies", "Unit"), "DefaultDependencies=no without Conflicts=shutdown.target")

@@ -16,7 +16,7 @@ from brokerctl.lint.subject import Subject
         "Flux gives a canceled script its kill-timeout, then drains the node, though the unit is still on its way down"
     ),
     source="FLUX.md 71, 74, flux-core#6420",
-    mend="set TimeoutStopSec= below the kill-timeout in Flux's configuration (60 s where it says nothing)",
+    mend="set TimeoutStopSec=20s, or what is below kill-timeout in Flux's configuration (60 s where it says nothing)",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     row = chain.row(unit, f"end of a canceled {unit.role}")

@@ -10,14 +10,14 @@ from brokerctl.lint.subject import Subject
 
 @rule(
     "warning",
-    why="a service that requires the broker and restarts pulls it up again after flux shutdown",
+    why="a service that requires or wants the broker and restarts pulls it up again after flux shutdown",
     source="flux-core#5072",
-    mend="use BindsTo= with After=, or Wants=",
+    mend="use BindsTo= with After=, which stops this one as well, or After= alone",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     restart = unit.value("Restart")
     if restart == "no":
         return
-    for setting in unit.entries("Requires", "Unit"):
+    for setting in (*unit.entries("Requires", "Unit"), *unit.entries("Wants", "Unit")):
         if "flux.service" in setting.value.split():
-            yield Hit(setting, f"Requires=flux.service with Restart={restart}: a restart here starts Flux there")
+            yield Hit(setting, f"{setting.key}=flux.service with Restart={restart}: a restart here starts Flux there")

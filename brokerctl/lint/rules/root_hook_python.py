@@ -22,7 +22,7 @@ _ISOLATED = re.compile(r"-[A-Za-z]*I[A-Za-z]*")
 )
 def check(unit: Subject) -> Iterator[Hit]:
     for key, command in unit.all_commands():
-        if not unit.as_root(key, command):
+        if not unit.value("User") or not unit.as_root(key, command):
             continue
         for each in invocations(command):
             isolated = any(_ISOLATED.fullmatch(word) for word in each.arguments[:3])

@@ -21,7 +21,7 @@ _OPEN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/home/", "/run/user/")  # noqa: S10
 )
 def check(unit: Subject) -> Iterator[Hit]:
     for key, command in unit.all_commands():
-        root = unit.as_root(key, command) or unit.value("User") in {"", "root", "0"}
+        root = unit.main_as_root or unit.as_root(key, command)
         if root and command.program.startswith("/") and (reason := _reason(command.program)):
             yield Hit(command, f"{key}= runs {command.program} as root, but {reason}")
 

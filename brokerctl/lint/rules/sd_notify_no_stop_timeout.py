@@ -14,7 +14,7 @@ from brokerctl.lint.subject import Subject
         "the broker tells systemd its state but never moves the deadline, so all phases together have TimeoutStopSec="
     ),
     source="FLUX.md 97",
-    mend="set broker.sd-stop-timeout to the longest single step",
+    mend="set broker.sd-stop-timeout=90, or more where a single step takes longer",
 )
 def check(unit: Subject) -> Iterator[Hit]:
     broker = unit.broker

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerctl.lint.rule import Hit, rule
+from brokerctl.lint.rules import systemctl_ordered
 from brokerctl.lint.subject import Subject
 
 
@@ -19,5 +20,8 @@ from brokerctl.lint.subject import Subject
 def check(unit: Subject) -> Iterator[Hit]:
     for command, each in unit.stops():
         verb, *names = each.systemctl()
-        if verb in {"start", "restart"} and not {unit.name, "%n"} & set(names) and not command.ignores_failure:
+        if verb not in {"start", "restart"} or command.ignores_failure or {unit.name, "%n"} & set(names):
+            continue
+        # Of those that are ordered systemctl-ordered tells: they never start at all.
+        if not any(systemctl_ordered.waiting(unit, each, stopping=True)):
             yield Hit(command, f"systemctl {verb} in ExecStop= fails while the machine goes down")

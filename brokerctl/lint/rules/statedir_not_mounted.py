@@ -10,7 +10,7 @@ from brokerctl.lint.subject import Subject
 
 @rule(
     "warning",
-    why="without the ordering the file system can be unmounted before rc3 has written the dump",
+    why="without the ordering a remote file system can be unmounted before rc3 has written the dump",
     source="systemd.unit(5) RequiresMountsFor=",
     mend="add RequiresMountsFor= with that directory",
 )
@@ -19,6 +19,6 @@ def check(unit: Subject) -> Iterator[Hit]:
     if found is None or not found.value.startswith("/") or found.value.startswith(("/run/", "/var/lib/")):
         return
     covered = [word.rstrip("/") for word in unit.words("RequiresMountsFor")]
-    covered += [f"/var/lib/{word}" for word in unit.words("StateDirectory", "Service")]
-    if not any(found.value == path or found.value.startswith(f"{path}/") for path in covered):
-        yield Hit(found.at, f"nothing keeps {found.value} mounted until the stop is over")
+    ordered = "remote-fs.target" in unit.words("After")
+    if not ordered and not any(found.value == path or found.value.startswith(f"{path}/") for path in covered):
+        yield Hit(found.at, f"nothing keeps {found.value} mounted until the stop is over, if it is remote")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brokerctl.errors import UsageError
+from brokerctl.kernel.trust import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,11 +163,7 @@ def _open(path: Path) -> int:
         if error.errno in {errno.ENOTDIR, errno.ELOOP}:
             raise UsageError(f"rundir {path}: is no directory (links are not followed)") from None
         raise UsageError(f"rundir {path}: cannot open: {error.strerror}") from None
-    found = os.fstat(fd)
-    if found.st_uid != os.geteuid():
+    if why := untrusted(os.fstat(fd), (os.geteuid(),)):
         os.close(fd)
-        raise UsageError(f"rundir {path}: belongs to uid {found.st_uid}; expected uid {os.geteuid()}")
-    if found.st_mode & 0o022:
-        os.close(fd)
-        raise UsageError(f"rundir {path}: others can write to it; expected mode 0700")
+        raise UsageError(f"rundir {path}: {why}; expected it to be uid {os.geteuid()}'s alone, with mode 0700")
     return fd
