@@ -80,7 +80,8 @@ class Heartbeat:
         self._due_ns = self._status_due_ns = self._extended_ns = self._changes = 0
         self.failed = ""
         self._socket = _connect(os.environ.get("NOTIFY_SOCKET", ""))
-        named = os.environ.pop(FILE_VARIABLE, "") if file is None else os.fspath(file)
+        told = os.environ.pop(FILE_VARIABLE, "")
+        named = told if file is None else os.fspath(file)
         self._file = os.path.abspath(named) if named else ""  # noqa: PTH100 - lean
         self._head = _head(self._pid, guid or os.urandom(16).hex()) if named else ""
         if self._file:
@@ -109,14 +110,17 @@ class Heartbeat:
     def stopping(self, reason: str = "") -> None:
         """It ends, of its own accord or because it was told to. From now on nobody waits for beats.
 
-        systemd takes it as the beginning of a stop, and kills after TimeoutStopSec (SYSTEMD.md 44).
+        systemd takes it as the beginning of a stop, and kills after TimeoutStopSec (SYSTEMD.md 44). In a stop that it
+        began itself its watchdog rests until something beats, and bites then as ever: so it is ended, and left alone.
         """
         if self._is_ours():
             with self._lock:
                 if self._state != "stopping":
                     self._state = "stopping"
                     self._status = self._status_told = _shown(f"Stopping: {reason}" if reason else "Stopping")
-                    self._tell(f"STOPPING=1\nSTATUS={self._status}")
+                    lulled = "WATCHDOG_USEC=0\n" if self._watched else ""
+                    self._watched = False
+                    self._tell(f"STOPPING=1\n{lulled}STATUS={self._status}")
 
     def status(self, text: str) -> None:
         """What it does now, in one line for people. Told at most once a quarter of the limit; the last text wins."""
@@ -228,12 +232,7 @@ class Heartbeat:
         while True:
             changes = self._changes
             draft = f"{folder}/.{name}.{self._pid}.{changes}"
-            _create(draft, self._text().encode(errors="backslashreplace"))
-            try:
-                os.replace(draft, self._file)  # noqa: PTH105 - lean
-            except OSError:
-                os.unlink(draft)  # noqa: PTH108 - lean
-                raise
+            replace_file(self._file, draft, self._text().encode(errors="backslashreplace"))
             # A signal handler may have said more meanwhile, and its file was older than this one.
             if changes == self._changes:
                 return
@@ -318,16 +317,25 @@ def _head(pid: int, guid: str) -> str:
     return f"{FORMAT}\npid={pid}\nstart_ticks={start_ticks}\nguid={_one_line(guid)}\nboot={boot}\n"
 
 
-def _create(path: str, data: bytes) -> None:
-    """A new file of mode 0644, whatever the umask; what a killed process has left by that name is removed."""
+def replace_file(path: str, draft: str, data: bytes) -> None:
+    """Put a new file of mode 0644, whatever the umask, in the place of the old one; OSError where that fails.
+
+    The draft is a name beside it; what a killed process has left by that name is removed, and no link is followed.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(path, flags, 0o644)
+        fd = os.open(draft, flags, 0o644)
     except FileExistsError:
-        os.unlink(path)  # noqa: PTH108 - lean
-        fd = os.open(path, flags, 0o644)
+        os.unlink(draft)  # noqa: PTH108 - lean
+        fd = os.open(draft, flags, 0o644)
     try:
-        os.fchmod(fd, 0o644)
-        os.write(fd, data)
-    finally:
-        os.close(fd)
+        try:
+            os.fchmod(fd, 0o644)
+            while data:  # a disk that is nearly full takes a part, and says why not the rest
+                data = data[os.write(fd, data) :]
+        finally:
+            os.close(fd)
+        os.replace(draft, path)  # noqa: PTH105 - lean
+    except OSError:
+        os.unlink(draft)  # noqa: PTH108 - lean
+        raise

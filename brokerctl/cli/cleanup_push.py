@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from brokerctl.cli.options import Parser, split
+from brokerctl.cli.shown import shown
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.worlds.live.client import ask
 from brokerctl.worlds.live.rundir import choose
@@ -39,6 +40,6 @@ def main(argv: list[str]) -> int:
         words = [quote(words[0])]
     answer = ask(choose(options.rundir), "cleanup-push", words)
     if "error" in answer:
-        print(f"brokerctl cleanup-push: {answer['error']}", file=sys.stderr)
+        print(f"brokerctl cleanup-push: {shown(str(answer['error']))}", file=sys.stderr)
         return EXIT_FOUND
     return 0

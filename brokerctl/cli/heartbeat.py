@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from brokerctl import durations
 from brokerctl.cli.options import Parser, split
+from brokerctl.cli.shown import shown
 from brokerctl.durations import as_short
 from brokerctl.errors import EXIT_FOUND, EXIT_USAGE, UsageError
 
@@ -71,7 +72,7 @@ def _list(argv: list[str]) -> int:
     for reading in readings:
         name, beat = os.path.basename(reading.path), reading.beat  # noqa: PTH119 - a name
         known = ("", "", "") if beat is None else (beat.state, str(beat.pid), f"{as_short(reading.age_ns)} ago")
-        rows.append((_printable(name), reading.verdict, *known, reading.text))
+        rows.append((shown(name), reading.verdict, *known, reading.text))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         print("  ".join((*(word.ljust(width) for word, width in zip(row, widths, strict=False)), row[5])).rstrip())
@@ -91,10 +92,6 @@ def _as_json(reading: object) -> Mapping[str, object]:
         "age_ns": reading.age_ns,
         **({} if beat is None else beat._asdict()),  # noqa: SLF001 - a named tuple's own
     }
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _exec(argv: list[str]) -> int:

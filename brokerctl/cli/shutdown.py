@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from brokerctl.cli.options import Parser
+from brokerctl.cli.shown import shown
 from brokerctl.errors import EXIT_FOUND
 from brokerctl.logs.fluxlog import ERR, INFO
 from brokerctl.worlds.live.client import Connection
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
         connection.send("shutdown")
         answer = connection.answer()
         if "error" in answer:
-            print(f"brokerctl shutdown: {answer['error']}", file=sys.stderr)
+            print(f"brokerctl shutdown: {shown(str(answer['error']))}", file=sys.stderr)
             return EXIT_FOUND
         return _follow(connection)
 
@@ -40,10 +41,10 @@ def _follow(connection: Connection) -> int:
         if isinstance(code, int) and 0 <= code <= 255:
             return code
         if "log" in line:
-            level = line.get("level", INFO)
+            text, level = shown(str(line["log"])), line.get("level", INFO)
             bad = colour and isinstance(level, int) and level <= ERR
-            print(f"\x1b[31m{line['log']}\x1b[0m" if bad else line["log"], file=sys.stderr, flush=True)
+            print(f"\x1b[31m{text}\x1b[0m" if bad else text, file=sys.stderr, flush=True)
         elif "error" in line:
-            print(f"brokerctl shutdown: {line['error']}", file=sys.stderr)
+            print(f"brokerctl shutdown: {shown(str(line['error']))}", file=sys.stderr)
     print("brokerctl shutdown: the connection ended before the broker said its exit code", file=sys.stderr)
     return EXIT_FOUND

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from brokerctl.cli.options import Parser
+from brokerctl.cli.shown import shown
 from brokerctl.durations import as_short
 from brokerctl.errors import ControlError
 from brokerctl.worlds.live.client import Connection
@@ -78,7 +79,7 @@ def main(argv: list[str]) -> int:
         answer = connection.answer()
         pid = connection.peer_pid()
     if "error" in answer:
-        raise ControlError(f"the broker refused: {answer['error']}")
+        raise ControlError(f"the broker refused: {shown(str(answer['error']))}")
     if options.json:
         print(msgspec.json.encode({"pid": pid, "rundir": str(rundir), **answer}).decode())
         return 0
@@ -114,7 +115,7 @@ def describe(status: Status, where: str) -> list[str]:
     lines += [f"  failed:    {what}" for what in status.failed.values()]
     if status.code:
         lines.append(f"  exit code: {status.code}, as it stands now")
-    return lines
+    return list(map(shown, lines))
 
 
 def _bound(status: Status) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from brokerctl.errors import UsageError
+from brokerctl.heartbeat import replace_file
 from brokerctl.records import Ended, Moved
 
 if TYPE_CHECKING:
@@ -90,14 +91,4 @@ class StatusFile:
 
     def _write(self, body: dict[str, Any]) -> None:
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                os.write(fd, msgspec.json.encode(body) + b"\n")
-                os.fchmod(fd, 0o644)
-            finally:
-                os.close(fd)
-            draft.rename(self._path)
-        except OSError:
-            draft.unlink()
-            raise
+        replace_file(str(self._path), str(draft), msgspec.json.encode(body) + b"\n")

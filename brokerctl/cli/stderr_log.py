@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from brokerctl.cli.shown import shown
 from brokerctl.logs.fluxlog import Entry, entry
 
 if TYPE_CHECKING:
@@ -105,11 +106,9 @@ class StderrLog:
         colour = RED if found.level <= ERR else YELLOW if found.level == WARNING else ""
         rows = []
         for text in found.text.split("\n"):
-            shown = "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
             who = found.component if len(self._hosts) == 1 else f"{found.component}[{found.rank}]"
             if self._colour:
-                shown = f"{DIM}{clock} {who}{PLAIN}  {colour}{shown}{PLAIN if colour else ''}"
+                rows.append(f"{DIM}{clock} {who}{PLAIN}  {colour}{shown(text)}{PLAIN if colour else ''}")
             else:
-                shown = f"{clock} {who}  {shown}"
-            rows.append(shown)
+                rows.append(f"{clock} {who}  {shown(text)}")
         return "\n".join(rows)

@@ -115,6 +115,11 @@ class Cgroup:
                 continue
         return found
 
+    def holds(self, pid: int) -> bool:
+        """Whether a process lives in it now, or in one of its sub-cgroups."""
+        folder = folder_of(pid)
+        return folder is not None and f"{folder}/".startswith(f"{self.path}/")
+
     def kill(self) -> bool:
         """SIGKILL to all of it at once, forks included (Linux 5.14); False where the kernel can't."""
         try:

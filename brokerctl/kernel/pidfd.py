@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 
 _TERMINAL_STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
@@ -14,6 +15,13 @@ def wait(pidfd: int) -> int | None:
     if got is None:
         return None
     return got.si_status << 8 if got.si_code == os.CLD_EXITED else wait_status(got.si_status, got.si_code)
+
+
+def ends_within(pidfd: int, limit_ns: int) -> bool:
+    """Wait for the end of a process, at most that long: whether it has come. Nothing is reaped."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(limit_ns / 1e6))
 
 
 def stopped_by_terminal(pidfd: int) -> bool:

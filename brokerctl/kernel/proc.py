@@ -41,16 +41,17 @@ class User(NamedTuple):
 
 
 def _read(path: str, limit: int) -> bytes:
-    """A file of /proc up to a limit; empty where it can't be read: not ours, or gone."""
+    """A file of /proc up to a limit; empty where it can't be read: not ours, or gone.
+
+    Lists are told a page at a time, however much is asked for: only what is empty is the end.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        data = os.read(fd, _CHUNK)
-        if len(data) < _CHUNK:
-            return data
-        parts, size = [data], len(data)
+        parts: list[bytes] = []
+        size = 0
         while size < limit and (data := os.read(fd, _CHUNK)):
             parts.append(data)
             size += len(data)

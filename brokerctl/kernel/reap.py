@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+
+# Dead children taken in at once; the rest wait for the next turn, after timers and signals had theirs.
+REAP_MAX = 256
 
 
 def peek() -> int | None:
@@ -20,6 +24,20 @@ def collect(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return
+
+
+def take_in(awaited: Callable[[int], bool] = lambda _pid: False) -> bool:
+    """Reap the dead, up to a bound; False if there may be more.
+
+    `awaited(pid)` takes in one that is waited for, itself, and says that it did.
+    """
+    for _ in range(REAP_MAX):
+        pid = peek()
+        if pid is None:
+            return True
+        if not awaited(pid):
+            collect(pid)
+    return False
 
 
 def childless() -> bool:

@@ -121,7 +121,7 @@ class Family:
         if fd is None:
             return errno.ESRCH
         try:
-            belongs = pid in self.cgroup.members() if self.cgroup is not None else self.owns(pid)
+            belongs = self.cgroup.holds(pid) if self.cgroup is not None else self.owns(pid)
             return pidfd.send(fd, signum) if belongs else errno.ESRCH
         finally:
             os.close(fd)

@@ -43,13 +43,17 @@ class Beat(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What was found: `beat` is None where the file could not be read; `text` says it in one line for people."""
+    """What was found: `beat` is None where the file could not be read; `text` says it in one line for people.
+
+    `uid` is the owner of the file.
+    """
 
     path: str
     verdict: Verdict
     text: str
     beat: Beat | None = None
     age_ns: int = 0
+    uid: int = -1
 
     @property
     def ready(self) -> bool:
@@ -115,7 +119,7 @@ def _lost(beat: Beat, found: proc.Stat | None) -> tuple[Verdict, str] | None:
     if found is None or found.state in "ZX":
         return "gone", f"pid {beat.pid} is no more"
     if found.start_ticks != beat.start_ticks:
-        return "another process", f"pid {beat.pid} is {found.comm} now, which began at another time"
+        return "another process", f"pid {beat.pid} is {_printable(found.comm)} now, which began at another time"
     return None
 
 
@@ -136,7 +140,7 @@ def read(path: str | os.PathLike[str], *, max_age_ns: int | None = None, shared_
     Where its worker is in another pid namespace (not `shared_pids`), its pid says nothing here, and only its beat does.
     """
     name = os.fspath(path)
-    data, problem = _load(name)
+    data, uid, problem = _load(name)
     if data is None:
         return Reading(name, "missing" if problem == os.strerror(errno.ENOENT) else "garbage", problem)
     beat = parse(data)
@@ -144,24 +148,28 @@ def read(path: str | os.PathLike[str], *, max_age_ns: int | None = None, shared_
         return Reading(name, "garbage", "it is no heartbeat file")
     now_ns = time.monotonic_ns()
     verdict, text = judge(beat, now_ns, boot_id(), proc.stat if shared_pids else None, max_age_ns)
-    return Reading(name, verdict, text, beat, max(0, now_ns - beat.beat_ns))
+    return Reading(name, verdict, text, beat, max(0, now_ns - beat.beat_ns), uid)
 
 
-def _load(path: str) -> tuple[bytes | None, str]:
-    """Its bytes, or why there are none. A link, a FIFO or a device is no heartbeat file, and must not hold us up."""
+def _load(path: str) -> tuple[bytes | None, int, str]:
+    """Its bytes and its owner, or why there are none.
+
+    A link, a FIFO or a device is no heartbeat file, and must not hold us up.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        return None, error.strerror or "cannot be opened"
+        return None, -1, error.strerror or "cannot be opened"
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None, "is no regular file"
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None, -1, "is no regular file"
         data = os.read(fd, SIZE_MAX + 1)
     except OSError as error:
-        return None, error.strerror or "cannot be read"
+        return None, -1, error.strerror or "cannot be read"
     finally:
         os.close(fd)
-    return (data, "") if len(data) <= SIZE_MAX else (None, "is too long")
+    return (data, found.st_uid, "") if len(data) <= SIZE_MAX else (None, -1, "is too long")
 
 
 def boot_id() -> str:

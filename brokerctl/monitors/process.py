@@ -1,7 +1,8 @@
 """Workers as processes of this machine, known by their heartbeat files: nobody but this monitor ends one of them.
 
 A pid in a file is a claim. It is opened as a pidfd, and only if the process behind that began when the file says is it
-the worker; the same is checked before every signal. Another process that has the number by now is never signalled.
+the worker; the same is checked before every signal. Another process that has the number by now is never signalled. Nor,
+by a monitor that is root, one of another user than the file's: whoever may write a file could have anybody killed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _Worker:
     """One worker: its file, and the process that was found behind it."""
 
     __slots__ = (
-        "_stamp", "beat", "deadline_ns", "fd", "file", "ladder", "memory_max", "name", "reading", "stuck",
+        "_stamp", "beat", "deadline_ns", "fd", "file", "foreign", "ladder", "memory_max", "name", "reading", "stuck",
     )  # fmt: skip
 
     def __init__(self, name: str, file: str, memory_max: int | None) -> None:
@@ -40,6 +41,7 @@ class _Worker:
         self.ladder: Ladder | None = None
         self.deadline_ns: int | None = None
         self.stuck = ""
+        self.foreign = False  # its file names somebody else's process
         self._stamp = (0, 0)
 
     def refresh(self, now_ns: int, boot: str) -> beatfile.Reading:
@@ -66,18 +68,20 @@ class _Worker:
     def _meet(self, reading: beatfile.Reading) -> None:
         """Open the process that a file speaks of, if it is that one."""
         beat = reading.beat
+        self.foreign = beat is not None and not _may_speak_for(reading.uid, beat.pid)
         if self.fd >= 0 and beat is not None and self.beat is not None:
-            if (beat.pid, beat.start_ticks) == (self.beat.pid, self.beat.start_ticks):
+            same = (beat.pid, beat.start_ticks) == (self.beat.pid, self.beat.start_ticks)
+            if same and not self.foreign:
                 self.beat = beat
                 return
             self.forget()
-        if beat is None or reading.verdict not in {"alive", "late", "stopping"}:
+        if beat is None or self.foreign or reading.verdict not in {"alive", "late", "stopping"}:
             return
         fd = pidfd.open_pid(beat.pid)
         if fd is None:
             return
-        # The pidfd is of whoever has the number now; began it when the file says?
-        if not _is_it(beat):
+        # The pidfd is of whoever has the number now; began it when the file says, and is it the owner's?
+        if not (_is_it(beat) and _may_speak_for(reading.uid, beat.pid)):
             os.close(fd)
             return
         self.fd, self.beat = fd, beat
@@ -103,6 +107,12 @@ def _is_it(beat: beatfile.Beat) -> bool:
     """The process that has that number now began when the file says."""
     found = proc.stat(beat.pid)
     return found is not None and found.start_ticks == beat.start_ticks and found.state not in "ZX"
+
+
+def _may_speak_for(uid: int, pid: int) -> bool:
+    """Whether a file of that owner may be about that process. Who is not root can't signal others' processes anyway."""
+    user = proc.credentials(pid)
+    return os.geteuid() != 0 or uid == 0 or user is None or user.uid == uid
 
 
 class ProcessMonitor:
@@ -147,7 +157,8 @@ class ProcessMonitor:
         life = _life(reading.beat)
         state = beatfile.condition(reading)
         if worker.fd < 0 and state != "gone":
-            return Health(worker.name, "gone", ready=False, life=life, text="it has ended just now")
+            text = "its file is not of the user whose process it names" if worker.foreign else "it has ended just now"
+            return Health(worker.name, "gone", ready=False, life=life, text=text)
         if worker.ladder is not None:
             self._climb(worker, now_ns)
             return Health(worker.name, "stopping", ready=False, life=life, text=worker.stuck or "is being stopped")

@@ -18,8 +18,8 @@ from brokerctl.heartbeat import BEATS_PER_LIMIT, FILE_VARIABLE, LIMIT_NS, MS, He
 from brokerctl.kernel import pidfd, proc, reap
 from brokerctl.kernel.notify import Receiver
 from brokerctl.kernel.spawn import NOT_EXECUTABLE, NOT_FOUND, Child, spawn
+from brokerctl.kernel.terminal import own_terminal, take_terminal
 from brokerctl.worlds.live.loop import READ, Loop
-from brokerctl.worlds.live.runs import own_terminal, take_terminal
 
 FORWARDED = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGABRT,
@@ -28,8 +28,6 @@ FORWARDED = (
 STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 PROVES = "it says nothing itself: this proves that it runs, not that it works"
 _USEC_NS = 1000
-# Children adopted as PID 1 of a container that are reaped at once.
-_REAP_MAX = 256
 
 
 class Proxy:
@@ -51,14 +49,14 @@ class Proxy:
 
     def run(self) -> int:
         """Run it; its exit code, 128+N of signal N, 127 or 126 where it can't be started."""
-        terminal = own_terminal()
+        self._terminal = own_terminal()
         with Loop() as self._loop, self._heart:
             self._receiver = Receiver()
             try:
                 self._loop.ignore(signal.SIGTTOU)
                 self._loop.handle((*FORWARDED, signal.SIGCHLD))
                 try:
-                    self._child = self._start(terminal)
+                    self._child = self._start()
                 except OSError as error:
                     print(f"brokerctl heartbeat: {self._argv[0]}: {error.strerror}", file=sys.stderr)
                     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
@@ -70,24 +68,26 @@ class Proxy:
                     self._loop.run()
                 finally:
                     os.close(self._child.pidfd)
-                    if terminal is not None:
-                        take_terminal()
             finally:
+                if self._terminal is not None:
+                    take_terminal()  # also where it could not be started: it took it before that was known
                 self._receiver.close()
         code = os.waitstatus_to_exitcode(self._status)
         return 128 - code if code < 0 else code
 
-    def _start(self, terminal: int | None) -> Child:
+    def _start(self) -> Child:
         # What the manager told us is not meant for it: it speaks to us.
         env = {name: value for name, value in self._environment.items() if name not in {FILE_VARIABLE, "WATCHDOG_PID"}}
         env["NOTIFY_SOCKET"] = self._receiver.address
         env["WATCHDOG_USEC"] = str(self._limit_ns // _USEC_NS)
-        return spawn(self._argv, env=env, stdin=0, stdout=1, stderr=2, terminal=terminal)
+        return spawn(self._argv, env=env, stdin=0, stdout=1, stderr=2, terminal=self._terminal)
 
     # ---- what happens
 
     def _signalled(self, signum: int) -> None:
         if signum == signal.SIGCHLD:
+            if self._terminal is not None and pidfd.stopped_by_terminal(self._child.pidfd):
+                pidfd.send(self._child.pidfd, signal.SIGCONT)  # there is no job control here
             self._reap()
             return
         if signum in STOPPING:
@@ -95,11 +95,15 @@ class Proxy:
         pidfd.send(self._child.pidfd, signum)
 
     def _reap(self) -> None:
-        for _ in range(_REAP_MAX):
-            pid = reap.peek()
-            if pid is None or pid == self._child.pid:
-                return
-            reap.collect(pid)
+        """As PID 1 of a container it adopts."""
+        if not reap.take_in(self._is_child):
+            self._loop.after(0, self._reap)
+
+    def _is_child(self, pid: int) -> bool:
+        """Take in the end of the command, if the dead one is that."""
+        if pid == self._child.pid:
+            self._ended()
+        return pid == self._child.pid
 
     def _ended(self) -> None:
         self._heard()

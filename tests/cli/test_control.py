@@ -111,6 +111,22 @@ def test_status_in_words(more, line):
     assert line in verb.describe(verb.read(answer), "here")
 
 
+def test_what_others_said_gives_no_commands_to_the_terminal_of_who_asks(start):
+    """What an action printed, its own text, a worker's status: escape sequences in them are shown, not obeyed."""
+    config = r"""[[cleanup]]
+        command = 'printf "\033[2Jcleared\n"'
+        text = "clear\u009b"
+        """
+    broker = start(config=config).wait_for_state("run")
+    done = broker.verb("shutdown")
+    assert broker.wait() == 0
+    assert r"cleanup.0: \x1b[2Jcleared" in done.stderr
+    assert r"cleanup.0: clear\x9b Exited (rc=0)" in done.stderr
+    worker = {"name": "w", "state": "ready", "for_ns": 0, "status": "\x1b]0;owned\x07"}
+    answer = {"rank": 0, "size": 1, "host": "vm", "state": "run", "held_ns": 0, "workers": [worker]}
+    assert r"  workers:   w, ready, 0ms: \x1b]0;owned\x07" in verb.describe(verb.read(answer), "here")
+
+
 # ---- shutdown
 
 

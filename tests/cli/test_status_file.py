@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import pytest
 
@@ -61,3 +62,27 @@ def test_a_refused_run_leaves_the_file_of_a_living_one_alone(tmp_path):
     path.write_text('{"kind": "running", "pid": 4194304}')
     StatusFile(path).refused(2, "rundir in use")
     assert json.loads(path.read_text())["kind"] == "refused"
+
+
+def test_what_a_killed_broker_of_the_same_pid_left_half_written_is_no_hindrance(tmp_path):
+    """In a container a broker has the same pid in each of its lives."""
+    (tmp_path / f".s.{os.getpid()}").write_text('{"kind": "exi')
+    StatusFile(tmp_path / "s").running()
+    assert json.loads((tmp_path / "s").read_text())["kind"] == "running"
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_disk_that_is_nearly_full_leaves_the_old_file_whole(tmp_path, capsys):
+    """Here files may not be longer than that (setrlimit(2))."""
+    status = StatusFile(tmp_path / "s")
+    status.running()
+    see(status, *[Moved("x", "run", "cleanup", 5)] * 1000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        status.exited(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot write: File too large" in capsys.readouterr().err
+    assert json.loads((tmp_path / "s").read_text())["kind"] == "running"
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]

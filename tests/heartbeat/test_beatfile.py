@@ -124,6 +124,8 @@ def test_no_change_of_one_byte_makes_the_reader_fail(data):
 def test_what_a_hostile_file_says_is_printable(tmp_path):
     (tmp_path / "w").write_text(text(BEAT._replace(status="\x1b[2Jpwned", state="stopping", boot=beatfile.boot_id())))
     assert "\x1b" not in read(tmp_path / "w").text
+    renamed = LIVES._replace(comm="\x1b[2Jpwned", start_ticks=1)  # prctl(2), PR_SET_NAME
+    assert judge(BEAT, 101 * S, "boot", lambda _pid: renamed)[1].startswith("pid 42 is ?[2Jpwned now")
 
 
 def test_links_fifos_and_directories_are_no_heartbeat_files(tmp_path):

@@ -153,6 +153,30 @@ def test_systemd_stops_it_cleanly(private_systemd, example, unit):
     assert "status=Stopping: SIGTERM" in example.file.read_text()
 
 
+SAVES = """\
+import signal, time
+from brokerctl.heartbeat import Heartbeat
+told = []
+signal.signal(signal.SIGTERM, lambda signum, frame: told.append(time.monotonic()))
+with Heartbeat() as heart:
+    heart.ready()
+    while not told or time.monotonic() < told[0] + 0.5:
+        heart.beat()
+        time.sleep(0.02)
+time.sleep(2.5)
+"""
+
+
+def test_a_worker_that_beats_after_it_was_told_to_stop_has_time_to_save(private_systemd, tmp_path):
+    """A beat wakes a watchdog that rests during the stop: `stopping` is what ends it."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    command = f"{sys.executable} {tmp_path}/saves.py"
+    private_systemd.unit("saves.service", f"[Service]\nType=notify\nWatchdogSec=1s\nExecStart={command}\n")
+    private_systemd.systemctl("start", "saves.service")
+    private_systemd.systemctl("stop", "saves.service")
+    assert private_systemd.show("saves.service", "Result")["Result"] == "success"
+
+
 def test_the_systemd_monitor_tells_the_death_once_and_does_not_act(private_systemd, example, unit):
     monitor = SystemdMonitor([unit], systemctl=("nsenter", "-t", str(private_systemd.pid), "-a", "systemctl"))
     dead, conditions = [], set()

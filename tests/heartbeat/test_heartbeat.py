@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -97,6 +98,20 @@ def test_a_stop_is_said_once_and_with_its_reason(manager):
         heart.stopping("the queue\nwas closed")
         heart.stopping("again")
     assert manager() == ["STOPPING=1\nSTATUS=Stopping: the queue was closed"]
+
+
+@pytest.mark.usefixtures("watched")
+def test_from_its_stop_on_no_watchdog_waits_and_nothing_wakes_it(manager, clock):
+    with Heartbeat() as heart:
+        heart.ready()
+        manager()
+        heart.stopping("enough")
+        clock.move(60 * S)
+        heart.beat()
+        with heart.working(300 * S):
+            heart.beat()
+        heart.status("saving")
+        assert manager() == ["STOPPING=1\nWATCHDOG_USEC=0\nSTATUS=Stopping: enough", "STATUS=saving"]
 
 
 def test_an_exception_is_the_reason_of_a_stop(manager):
@@ -224,6 +239,9 @@ def test_the_variable_names_the_file_and_no_child_takes_it_for_its_own(tmp_path,
     Heartbeat().close()
     assert fields(tmp_path / "worker")["state"] == "starting"
     assert FILE_VARIABLE not in os.environ
+    monkeypatch.setenv(FILE_VARIABLE, f"{tmp_path}/other")
+    Heartbeat(tmp_path / "worker").close()
+    assert FILE_VARIABLE not in os.environ, "nor where an argument counted more"
 
 
 def test_a_file_that_can_t_be_written_is_told_at_once(tmp_path):
@@ -239,6 +257,24 @@ def test_a_file_that_can_t_be_written_later_does_not_stop_the_work(tmp_path):
     folder.rmdir()
     heart.ready()
     assert heart.failed.startswith(f"cannot write {folder}/worker: No such file")
+    heart.close()
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_full_disk_costs_neither_the_old_file_nor_room_for_drafts(tmp_path, room):
+    """No byte fits, or only the first few; here because files may not be longer (setrlimit(2))."""
+    heart = Heartbeat(tmp_path / "worker")
+    before = (tmp_path / "worker").read_text()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        heart.ready()
+        heart.status("busy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert heart.failed == f"cannot write {tmp_path}/worker: File too large"
+    assert (tmp_path / "worker").read_text() == before
+    assert list(tmp_path.iterdir()) == [tmp_path / "worker"]
     heart.close()
 
 
@@ -315,15 +351,15 @@ def test_a_signal_handler_may_say_that_it_stops_in_the_middle_of_a_beat(tmp_path
     """What the handler said must be what stays in the file, though the beat that it broke into ends later."""
     heart = Heartbeat(tmp_path / "worker")
     heart.ready()
-    create, calls = heartbeat._create, []
+    replace, calls = os.replace, []
 
-    def interrupted(path, data):
-        create(path, data)
+    def interrupted(draft, path):
         if not calls:
             calls.append(path)
             heart.stopping("SIGTERM")
+        replace(draft, path)
 
-    monkeypatch.setattr(heartbeat, "_create", interrupted)
+    monkeypatch.setattr(os, "replace", interrupted)
     heart.status("busy")
     assert calls
     assert fields(tmp_path / "worker")["state"] == "stopping"

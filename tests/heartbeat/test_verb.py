@@ -1,5 +1,7 @@
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -184,6 +186,29 @@ def test_a_stranger_can_t_speak_for_the_command(execute, tmp_path):
     time.sleep(0.5)
     assert read(tmp_path / "w").beat.state == "starting"
     assert process.poll() is None
+
+
+def test_a_stop_key_stops_nothing_as_nobody_could_continue_it(tmp_path):
+    argv = [sys.executable, "-m", "brokerctl", "heartbeat", "exec", "--file", str(tmp_path / "w"), "--"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(argv[0], [*argv, "sh", "-c", "echo ready; exec sed -u s/^/got:/"])  # noqa: S606 - in pty.fork's child
+    seen = b""
+
+    def has(word):
+        nonlocal seen
+        if select.select([terminal], [], [], 0)[0]:
+            seen += os.read(terminal, 4096)
+        return word in seen
+
+    try:
+        until(lambda: has(b"ready"))
+        os.write(terminal, b"\x1awords\n")
+        until(lambda: has(b"got:words"))
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        os.close(terminal)
+        os.waitpid(pid, 0)
 
 
 def test_exec_under_systemd_passes_the_hang_on(private_systemd, tmp_path):

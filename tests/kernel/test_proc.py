@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -94,6 +95,13 @@ def test_stat_tells_the_truth_about_a_process(start):
     assert 0 <= proc.age_ns(found) < 60_000_000_000
     assert proc.command(child.pid) == "sleep 1000"
     assert child.pid in proc.children()
+
+
+def test_children_are_found_however_many_there_are(start):
+    """The kernel tells them a page at a time."""
+    program = "import os, signal\nfor _ in range(1000):\n    if not os.fork(): signal.pause()\nsignal.pause()"
+    child = start([sys.executable, "-ISc", program])
+    wait_for(lambda: len(proc.children_of(child.pid)) == 1000, "a thousand children")
 
 
 def test_a_command_is_shown_on_one_line_and_shortened(start):

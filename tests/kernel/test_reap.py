@@ -64,6 +64,29 @@ def test_childless_is_exact():
     subprocess.run([sys.executable, "-c", CHILDLESS], check=True)
 
 
+TAKEN_IN = """
+import os
+from brokerctl.kernel import reap
+reap.REAP_MAX = 3
+children = [os.fork() or os._exit(0) for _ in range(5)]
+for child in children:
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+awaited = []
+def is_mine(pid):
+    if pid == children[0]:
+        awaited.append(os.waitpid(pid, 0)[0])
+    return pid == children[0]
+assert not reap.take_in(is_mine)
+assert reap.take_in(is_mine)
+assert awaited == children[:1]
+assert reap.childless()
+"""
+
+
+def test_the_dead_are_taken_in_by_bounded_portions_and_one_that_is_awaited_by_whoever_awaits_it():
+    subprocess.run([sys.executable, "-c", TAKEN_IN], check=True)
+
+
 @pytest.mark.parametrize("adopts", [True, False])
 def test_a_subreaper_and_nobody_else_adopts_orphans(adopts):
     """The inverted half shows that the test sees the difference."""

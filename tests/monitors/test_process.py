@@ -194,6 +194,29 @@ def test_a_file_that_is_forged_after_the_worker_was_met_gets_nobody_signalled(mo
         innocent.wait()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could signal others, and give a file away")
+def test_a_file_of_another_user_than_the_process_that_it_names_gets_nobody_signalled(monitor, tmp_path):
+    """Its numbers are right, as anybody can read them in /proc: nobody may have root kill what is not theirs."""
+    innocent = subprocess.Popen(["sleep", "60"])
+    try:
+        forge(tmp_path / "w", innocent.pid, proc.stat(innocent.pid).start_ticks)
+        os.chown(tmp_path / "w", 12345, 12345)
+        monitor.add(tmp_path / "w")
+        (health,) = monitor.look()
+        assert (health.condition, health.text) == ("gone", "its file is not of the user whose process it names")
+        assert not monitor.stop("w")
+        assert innocent.poll() is None
+        forge(tmp_path / "own", innocent.pid, proc.stat(innocent.pid).start_ticks)
+        monitor.add(tmp_path / "own")
+        assert seen(monitor) == {"w": "gone", "own": "alive"}
+        (tmp_path / "w").replace(tmp_path / "own")
+        assert seen(monitor) == {"w": "gone", "own": "gone"}
+        assert not monitor.stop("own")
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
 def reuse(tmp_path, how):
     """What became of a process that got a dead worker's pid, in a pid namespace of its own."""
     if os.geteuid():

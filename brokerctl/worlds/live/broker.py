@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from brokerctl.kernel import proc, stdio
 from brokerctl.kernel.notify import Notifier, action_environment, watchdog_interval_ns
 from brokerctl.kernel.prctl import become_subreaper, signal_when_orphaned
-from brokerctl.logs.fluxlog import Entry, entry
+from brokerctl.logs.fluxlog import entry
 from brokerctl.model import lifecycle
 from brokerctl.model.node import Node
 from brokerctl.model.tree import Tree
@@ -49,7 +48,9 @@ from brokerctl.records import (
     Watch,
 )
 from brokerctl.worlds.live import store
+from brokerctl.worlds.live.complaints import Complaints
 from brokerctl.worlds.live.control_server import ControlServer, Request
+from brokerctl.worlds.live.launch import HELD
 from brokerctl.worlds.live.links import Links
 from brokerctl.worlds.live.loop import Loop, Timer
 from brokerctl.worlds.live.runs import Runs
@@ -61,13 +62,7 @@ if TYPE_CHECKING:
 
 Sink = Callable[[Line], None]
 
-# FLUX.md 33; the model says what each does.
-SIGNALS = (
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2,
-)  # fmt: skip
-INFO, WARNING = 6, 4
-# Who is left over is named, up to this many: a screenful.
-LEFTOVERS_NAMED = 20
+INFO = 6
 CONTROL, TBON = "control", "tbon"
 
 
@@ -110,7 +105,7 @@ class LiveBroker:
         self._timers: dict[str, Timer] = {}
         self._count = 0
         self._code: int | None = None
-        self._complaints: set[str] = set()
+        self._complain = Complaints(rank)
 
     # ---- the life
 
@@ -124,8 +119,8 @@ class LiveBroker:
                 try:
                     self._links.open(self._rundir / TBON, self._parent)
                     self._loop.run()
-                    self._name_leftovers()
                 finally:
+                    self._complain.left_over(self._runs.leftovers())  # above all where we break down
                     self._links.close()
                     self._watches.close()
                     self._runs.close()
@@ -144,9 +139,9 @@ class LiveBroker:
         environment["BROKERCTL_RANK"] = str(self._rank)
         loop.ignore(signal.SIGPIPE)
         loop.ignore(signal.SIGTTOU)  # a terminal may be set to stop who logs from its background (stty tostop)
-        loop.handle((*SIGNALS, signal.SIGCHLD))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGCHLD))
-        self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper(), rank=self._rank)
+        loop.handle((*HELD, signal.SIGCHLD))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HELD, signal.SIGCHLD))
+        self._runs = Runs(loop, self._post, cookie, environment, adopts=become_subreaper())
         self._watches = Watches(loop, self._runs, self._post)
         self._links = Links(
             loop, self._rank, self._tree, self._settings,
@@ -248,7 +243,7 @@ class LiveBroker:
     # ---- effects
 
     def _start(self, _now_ns: int, order: Start) -> None:
-        self._runs.start(order.run, order.command, self._watches.environment(order.command))
+        self._runs.start(order.run, order.command, self._watches.environment(order.run, order.command))
 
     def _watch(self, now_ns: int, order: Watch) -> None:
         self._watches.watch(now_ns, order)
@@ -298,37 +293,6 @@ class LiveBroker:
         self._code = order.code
         self._loop.stop()
 
-    # ---- words of the world itself, which are no part of the trace
-
-    def _complain(self, text: str) -> None:
-        """A warning on stderr, once; it never blocks."""
-        if text in self._complaints:
-            return
-        self._complaints.add(text)
-        found = Entry(WARNING, "broker", self._rank, text)
-        shown = found.plain_head() + text if os.isatty(2) else str(found)
-        stdio.write(2, f"{shown}\n".encode(errors="backslashreplace"))
-
-    def _name_leftovers(self) -> None:
-        left = self._runs.leftovers()
-        for pid in left[:LEFTOVERS_NAMED]:
-            found = proc.stat(pid)
-            if found is not None:
-                self._complain(f"left over: {proc.command(pid)} (pid {pid}), {_condition(found)}")
-        if len(left) > LEFTOVERS_NAMED:
-            self._complain(f"left over: {len(left) - LEFTOVERS_NAMED} more processes")
-
-
-def _condition(found: proc.Stat) -> str:
-    """`state S (sleeping), since 18:02:11`: what a person needs to know about a process that stays."""
-    began = time.localtime(time.time() - proc.age_ns(found) / 1e9)
-    meaning = _STATES.get(found.state)
-    state = f"{found.state} ({meaning})" if meaning else found.state
-    return f"state {state}, since {time.strftime('%Y-%m-%d %H:%M:%S', began)}"
-
-
-# proc_pid_stat(5)
-_STATES = {"R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "traced", "I": "idle"}
 
 _CARRY_OUT: dict[type[Effect], Callable[..., None]] = {
     Start: LiveBroker._start,  # noqa: SLF001

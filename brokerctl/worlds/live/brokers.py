@@ -9,36 +9,33 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from brokerctl.durations import S, as_text
 from brokerctl.errors import KernelError
 from brokerctl.kernel import pidfd, reap, scope
 from brokerctl.kernel.prctl import become_subreaper
 from brokerctl.kernel.spawn import spawn
+from brokerctl.kernel.terminal import own_terminal, take_terminal
 from brokerctl.logs.fluxlog import ERR, INFO, SEVERITIES, Entry
 from brokerctl.model.words import signal_name
 from brokerctl.worlds.live import launch
 from brokerctl.worlds.live.loop import READ, Loop
-from brokerctl.worlds.live.runs import own_terminal, take_terminal
-
-if TYPE_CHECKING:
-    from brokerctl.worlds.live.loop import Timer
 
 WARNING = 4
 # Between SIGTERM and SIGKILL for a broker that outlives the leader for too long.
 TERM_GRACE_NS = 5 * S
+# SIGKILL takes effect in milliseconds, but for a process in uninterruptible sleep, which is left behind then.
+KILL_LIMIT_NS = 5 * S
 CHUNK = 64 << 10
 LINE_MAX = 64 << 10
 # At its end a broker's pipe is read out: as much as a pipe holds by default.
 READ_OUT_MAX = 64 << 10
 # Orphans of a killed broker: looked for until none is found. A fork bomb would need a cgroup.
 ORPHANS_LIMIT_NS = 1 * S  # what SIGKILL does not end within that is in the kernel
-# Who is nobody's parent any more but still somebody's fault; reaped at once up to this many.
-REAP_MAX = 256
 
 Tell = Callable[[Entry], None]
 
@@ -84,7 +81,6 @@ class Brokers:
         self._name = f"start{os.getpid()}-{os.urandom(4).hex()}"
         self._code = 0
         self._terminal: int | None = None
-        self._reap_again: Timer | None = None
         self.killed: set[int] = set()  # ranks whose broker died of a signal
 
     def run(self) -> int:
@@ -129,6 +125,8 @@ class Brokers:
         except OSError as error:
             if reader is not None:
                 os.close(reader)
+            if terminal is not None:
+                take_terminal()
             raise KernelError(f"cannot start the broker of rank {rank}: {error.strerror}") from None
         finally:
             if not interactive:
@@ -154,16 +152,15 @@ class Brokers:
         leader = self._living.get(0)
         if leader is not None and self._terminal is not None and pidfd.stopped_by_terminal(leader.pidfd):
             pidfd.send(leader.pidfd, signal.SIGCONT)  # there is no job control here
-        for _ in range(REAP_MAX):
-            pid = reap.peek()
-            if pid is None:
-                return
-            broker = self._by_pid.get(pid)
-            if broker is None:
-                reap.collect(pid)
-            else:
-                self._ended(broker)
-        self._reap_again = self._loop.after(0, self._child_died)
+        if not reap.take_in(self._is_broker):
+            self._loop.after(0, self._child_died)
+
+    def _is_broker(self, pid: int) -> bool:
+        """Take in the end of a broker, if the dead one is that."""
+        broker = self._by_pid.get(pid)
+        if broker is not None:
+            self._ended(broker)
+        return broker is not None
 
     # ---- what brokers say
 
@@ -255,19 +252,19 @@ class Brokers:
         for broker in self._living.values():
             self._say(ERR, broker.rank, f"the broker (pid {broker.pid}) does not end on SIGTERM; it gets SIGKILL")
             pidfd.send(broker.pidfd, signal.SIGKILL)
+        self._loop.after(KILL_LIMIT_NS, self._loop.stop)
 
     def _end_all(self) -> None:
-        """Nobody stays, however this ended."""
+        """Nobody stays, however this ended, whom a signal can end."""
         for broker in tuple(self._living.values()):
             pidfd.send(broker.pidfd, signal.SIGKILL)
-            os.waitid(os.P_PIDFD, broker.pidfd, os.WEXITED)
+        end_ns = time.monotonic_ns() + KILL_LIMIT_NS
+        for broker in tuple(self._living.values()):
+            if not pidfd.ends_within(broker.pidfd, max(0, end_ns - time.monotonic_ns())):
+                self._say(ERR, broker.rank, f"the broker (pid {broker.pid}) survives SIGKILL; it is left behind")
             self._forget(broker)
             self._end_orphans(broker)
-        for _ in range(REAP_MAX):
-            pid = reap.peek()
-            if pid is None:
-                return
-            reap.collect(pid)
+        reap.take_in()
 
     def _say(self, level: int, rank: int, text: str) -> None:
         self._tell(Entry(level, "start", rank, text))

@@ -44,7 +44,7 @@ class Connection:
             self._socket.connect(str(self._path))
         except OSError as error:
             self._socket.close()
-            raise ControlError(_why(rundir, error, timeout_s)) from None
+            raise ControlError(_why(rundir, error)) from None
 
     def __enter__(self) -> Self:
         return self
@@ -152,9 +152,9 @@ def _shown(what: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _why(rundir: Path, error: OSError, timeout_s: float) -> str:
-    if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
-        return f"{control_path(rundir)}: the broker does not answer within {timeout_s:g}s"
+def _why(rundir: Path, error: OSError) -> str:
+    if error.errno == errno.EAGAIN:
+        return f"{control_path(rundir)}: the broker is stopped or starved: others wait already to be let in"
     if error.errno == errno.ENOENT:
         where = "has no broker" if os.path.isdir(rundir) else "does not exist"  # noqa: PTH112 - one stat, lean
         return f"no broker is running: rundir {rundir} {where}"

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PATHS = ":".join(dict.fromkeys(str(Path(str(module.__file__)).parents[1]) for module in (brokerctl, msgspec)))
 BOOT = "import sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
 BROKER = (sys.executable, "-Pc", BOOT + "from brokerctl.cli import main; sys.exit(main(sys.argv[1:]))", PATHS)
-# Blocked until a broker can answer for them, so that none which comes early is lost, or kills it.
+# What a broker answers for (FLUX.md 33; the model says what each does). Blocked until it can, so that none which comes
+# early is lost, or kills it.
 HELD = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2}
 )

@@ -352,6 +352,7 @@ class Links:
         if link.socket is None:
             return
         link.ending = True
+        self._ending = [other for other in self._ending if other.socket is not None]
         self._ending.append(link)
         link.set_timer(self._loop.after(LAST_WORDS_NS, lambda: self._close(link)))
         link.flush()

@@ -19,6 +19,7 @@ from brokerctl.kernel.cgroup import Cgroup
 from brokerctl.kernel.proc import User
 from brokerctl.kernel.scope import Family
 from brokerctl.kernel.spawn import spawn
+from brokerctl.kernel.terminal import own_terminal, take_terminal
 from brokerctl.records import (
     AnyEvent,
     Command,
@@ -43,8 +44,6 @@ POLL_SHARE = 10
 # How long after its process group the rest of a run is signalled: time for those who die of it to get a processor.
 ELSEWHERE_NS = 2_000_000
 STREAMS: tuple[Name, Name] = ("out", "err")
-# Dead children taken in at once; the rest wait for the next turn, after timers and signals had theirs.
-REAP_MAX = 256
 
 
 class Run:
@@ -82,12 +81,11 @@ class Runs:
         environment: Mapping[str, str],
         *,
         adopts: bool,
-        rank: int = 0,
         user: User | None = None,
     ) -> None:
         self._loop = loop
-        # Brokers of one tree may share a cgroup, and their runs have the same names.
-        self._prefix = f"{rank}." if rank else ""
+        # Brokers may share a cgroup (of a tree, of a terminal's scope), and their runs have the same names.
+        self._prefix = f"{os.getpid()}."
         self._post = post
         self._cookie = cookie
         self._environment = environment
@@ -97,7 +95,6 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._by_pid: dict[int, Run] = {}
         self._kept_cgroups: list[Cgroup] = []
-        self._reap_again: Timer | None = None
         self._poll: Timer | None = None
         self._next_look_ns = 0
         # Takes in what a dead process has said, before its end is told.
@@ -278,17 +275,17 @@ class Runs:
     def child_died(self) -> None:
         """SIGCHLD: reap orphans that were adopted, and see whether an aborted run is gone."""
         self._continue_stopped()
-        for _ in range(REAP_MAX):
-            pid = reap.peek()
-            if pid is None:
-                self._look()
-                return
-            run = self._by_pid.get(pid)
-            if run is None:
-                reap.collect(pid)
-            else:
-                self._main_gone(run)
-        self._reap_again = self._loop.after(0, self.child_died)
+        if reap.take_in(self._is_main):
+            self._look()
+        else:
+            self._loop.after(0, self.child_died)
+
+    def _is_main(self, pid: int) -> bool:
+        """Take in the end of a run's main process, if the dead one is that."""
+        run = self._by_pid.get(pid)
+        if run is not None:
+            self._main_gone(run)
+        return run is not None
 
     def _continue_stopped(self) -> None:
         """There is no job control here: nobody could ever continue a command that Ctrl-Z has stopped."""
@@ -376,31 +373,8 @@ class Runs:
             self._forget(run)
         self._runs.clear()
         self._by_pid.clear()
-        for _ in range(REAP_MAX):
-            pid = reap.peek()
-            if pid is None:
-                break
-            reap.collect(pid)
+        reap.take_in()
 
 
 def _nothing() -> None:
     pass
-
-
-def own_terminal() -> int | None:
-    """Our stdin, if it is the terminal whose foreground we are: an inheriting run gets it."""
-    try:
-        return 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
-    except OSError:
-        return None
-
-
-def take_terminal() -> None:
-    """Take the foreground back; without SIGTTOU blocked that would stop us."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-    try:
-        os.tcsetpgrp(0, os.getpgrp())
-    except OSError:
-        pass  # the terminal has gone
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

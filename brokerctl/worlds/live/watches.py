@@ -1,7 +1,8 @@
 """Runs that tell their manager how they are: what they say is posted, and they are watched as the model orders.
 
-Only a run's main process is heard, as under NotifyAccess=main: a child that beats for a parent proves nothing. Beats
-are counted here, and only their absence is told.
+Only the main process of a run that shall notify is heard, as under NotifyAccess=main: a child that beats for a parent
+proves nothing, and what others say to the same socket is nobody's business. Beats are counted here, and only their
+absence is told.
 """
 
 from __future__ import annotations
@@ -47,14 +48,16 @@ class Watches:
         self._runs = runs
         self._post = post
         self._receiver: Receiver | None = None
+        self._notifying: set[str] = set()
         self._watched: dict[str, _Watched] = {}
         self._sampling: Timer | None = None
         runs.last_words = self.receive
 
-    def environment(self, command: Command) -> dict[str, str]:
-        """What a process that shall be heard needs to know."""
+    def environment(self, run: str, command: Command) -> dict[str, str]:
+        """What a process that shall be heard needs to know; from now on it is."""
         if not command.notifies:
             return {}
+        self._notifying.add(run)
         if self._receiver is None:
             self._receiver = Receiver()
             self._loop.watch(self._receiver.fileno(), READ, lambda _events: self.receive())
@@ -69,7 +72,7 @@ class Watches:
             return
         for pid, text in self._receiver.receive():
             run = self._runs.run_of(pid)
-            if run is None:
+            if run is None or run not in self._notifying:
                 continue
             words = [line for line in text.split("\n") if line]
             if BEAT in words:

@@ -155,11 +155,14 @@ class Run:
 
     def __exit__(self, *exc: object) -> None:
         """Leave nothing behind: connections, descriptors, processes."""
+        living = [rank for rank in self._ranks if rank.pidfd >= 0 and rank.status is None]
         try:
+            for rank in living:
+                pidfd.send(rank.pidfd, signal.SIGKILL)  # one that is just being started carries no cookie yet
             self._kill_all()
-            for rank in self._ranks:
-                if rank.pidfd >= 0 and rank.status is None:
-                    os.waitid(os.P_PIDFD, rank.pidfd, os.WEXITED)
+            for rank in living:
+                if pidfd.ends_within(rank.pidfd, KILL_LIMIT_NS):
+                    pidfd.wait(rank.pidfd)
         finally:
             for connection in self._connections.values():
                 connection.close()

@@ -1,6 +1,7 @@
 """Actors: real processes that do what the machine of `model.puppet` says."""
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -49,6 +50,10 @@ class Actor:
         self.process.stdout.close()
         return self.process.wait(10), output.decode()
 
+    def is_held(self):
+        """Somebody still holds its output, who has written nothing."""
+        return not select.select([self.process.stdout], [], [], 0)[0]
+
     @property
     def age(self):
         return time.monotonic() - self.started
@@ -60,7 +65,7 @@ READY = (("out", "ready"),)
 def test_it_prints_runs_and_exits_as_declared():
     actor = Actor(Part(runs_ns=S // 2, status=7 << 8, prints=(("out", "ƒ"), ("err", "b"))))
     assert actor.end() == (7, "ƒ\nb\n")
-    assert 0.5 <= actor.age < 5
+    assert actor.age >= 0.5
 
 
 @pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL, signal.SIGQUIT, signal.SIGSEGV])
@@ -88,25 +93,28 @@ def test_it_ignores_or_exits_after_a_while_as_declared():
     actor = Actor(part).ready().signal(signal.SIGHUP).signal(signal.SIGTERM)
     asked = time.monotonic()
     assert actor.end() == (3, "")
-    assert 0.4 <= time.monotonic() - asked < 5
+    assert time.monotonic() - asked >= 0.4
 
 
 def test_its_time_runs_from_its_start_however_late_it_is_ready():
     actor = Actor(Part(runs_ns=S, leaves=1, leaves_ns=2 * S)).signal(signal.SIGSTOP)
     time.sleep(0.9)
+    other = Actor(Part(runs_ns=2 * S))  # as long as the leaf, from the moment at which that can be born at last
     actor.signal(signal.SIGCONT)
     assert actor.process.wait(10) == 0
-    assert 1 <= actor.age < 1.8
+    assert actor.age >= 1
     assert actor.end() == (0, "")
-    assert 2 <= actor.age < 2.8
+    assert actor.age >= 2
+    assert other.process.poll() is None
+    assert other.end() == (0, "")
 
 
 def test_leaves_hold_its_output_for_their_time():
-    actor = Actor(Part(leaves=2, leaves_ns=S))
+    actor = Actor(Part(leaves=2, leaves_ns=3 * S // 2))
     assert actor.process.wait(10) == 0
-    assert actor.age < 0.9
+    assert actor.is_held()
     assert actor.end() == (0, "")
-    assert 1 <= actor.age < 5
+    assert actor.age >= 1.5
 
 
 def test_a_signal_to_the_group_reaches_leaves_unless_they_are_detached():
@@ -118,17 +126,16 @@ def test_a_signal_to_the_group_reaches_leaves_unless_they_are_detached():
     actor.signal(signal.SIGKILL)
     assert actor.end() == (-9, "")
 
-    actor = Actor(msgspec.structs.replace(part, detached=True, leaves_ns=S)).ready().signal(signal.SIGKILL)
+    actor = Actor(msgspec.structs.replace(part, detached=True, leaves_ns=3 * S // 2)).ready().signal(signal.SIGKILL)
     assert actor.process.wait(10) == -9
-    assert actor.age < 0.9
+    assert actor.is_held()
     assert actor.end() == (-9, "")
-    assert actor.age >= 1
+    assert actor.age >= 1.5
 
 
 def test_leaves_get_what_the_group_got_before_they_were_born():
     actor = Actor(Part(runs_ns=S // 2, on=IGNORES_HUP, leaves=1)).signal(signal.SIGHUP)
-    assert actor.end() == (0, "")  # its output ended, so the leaf is gone
-    assert actor.age < 5
+    assert actor.end() == (0, "")  # its output ended, so the leaf is gone, which would live for ever
 
 
 def test_each_process_of_a_puppet_takes_its_own_part(tmp_path):

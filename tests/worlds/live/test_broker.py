@@ -1,3 +1,4 @@
+import contextlib
 import os
 import pty
 import select
@@ -12,7 +13,7 @@ from brokerctl import trace
 from brokerctl.check.replay import first_difference
 from brokerctl.config import with_fields
 from brokerctl.kernel import proc
-from brokerctl.records import Arm, Command, Exit, Fired, Notify
+from brokerctl.records import Arm, Command, Exit, Fired, Notify, Output
 from brokerctl.settings import Action
 from brokerctl.trace import Topology
 from brokerctl.worlds.live.broker import LiveBroker
@@ -72,6 +73,36 @@ def _run_here(folder):
     assert (descriptors(), [signal.getsignal(n) for n in range(1, 32)]) == before
     assert not list(folder.iterdir())
     return code
+
+
+def test_one_that_breaks_down_names_what_it_leaves(tmp_path, capfd):
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(RuntimeError):
+            _break_down(tmp_path)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    try:
+        (left,) = proc.carriers(b"breakdown-test")
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("<4>broker.warning[0]: left over: ")
+        assert f"sleep 1000 (pid {left}), state " in line
+    finally:
+        for pid in proc.carriers(b"breakdown-test"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _break_down(folder):
+    """A broker in whose way a sink fails, when rc1 has said something."""
+    text = "echo up; exec sleep 1000"
+
+    def sink(line):
+        if line.what == Output("rc1.0", "out", "up"):
+            raise RuntimeError("a bug")
+
+    settings = with_fields("flux", {"rc1": (Action(Command(text, ("sh", "-c", text))),)})
+    environment = {**os.environ, proc.COOKIE: "breakdown-test:0"}
+    LiveBroker(settings, Topology(), folder, sinks=[sink], environment=environment).run()
 
 
 def test_timers_fire_no_earlier_than_armed_and_each_once(start):

@@ -112,6 +112,15 @@ def test_a_silent_broker_is_not_waited_for(tmp_path):
         ask(tmp_path, "status", timeout_s=0.2)
 
 
+def test_a_broker_that_lets_nobody_in_is_told_at_once(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(tmp_path / "control"))
+        listener.listen(0)
+        waiting.enter_context(Connection(tmp_path))
+        with pytest.raises(ControlError, match="is stopped or starved: others wait already to be let in"):
+            Connection(tmp_path)
+
+
 def test_a_request_that_no_broker_would_read_is_not_sent(tmp_path):
     with served(tmp_path, b"{}\n"), pytest.raises(ControlError, match="are too long; expected at most 65536"):
         ask(tmp_path, "cleanup-push", ["x" * (64 << 10)])

@@ -1,6 +1,8 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from contextlib import suppress
@@ -319,7 +321,7 @@ def test_each_run_has_a_cgroup_of_its_own_which_goes_with_it(folder):
     stage = Stage()
     try:
         stage.start("exec sleep 1000").until_sleeping()
-        assert [entry.name for entry in folder.iterdir() if entry.is_dir()] == ["run-cleanup.0"]
+        assert [entry.name for entry in folder.iterdir() if entry.is_dir()] == [f"run-{os.getpid()}.cleanup.0"]
         stage.runs.kill("cleanup.0", SIGTERM, "all")
         stage.until_told(Emptied)
         assert not [entry for entry in folder.iterdir() if entry.is_dir()]
@@ -331,11 +333,34 @@ def test_in_a_cgroup_nobody_escapes(folder):
     stage = Stage()
     try:
         stage.start(f"setsid env -i {STRANGER} & exit 0").until_told(Exited)
-        group = Cgroup(f"{folder}/run-cleanup.0")
+        group = Cgroup(f"{folder}/run-{os.getpid()}.cleanup.0")
         stage.until(lambda: [proc.comm(pid) for pid in group.members()] == ["sleep"], "sleep")
         stage.runs.kill("cleanup.0", SIGKILL, "all")
         stage.until_told(Emptied)
         assert not group.members()
+    finally:
+        stage.close()
+
+
+def test_two_brokers_in_one_cgroup_never_signal_each_others_runs(folder):
+    """Both have a cleanup.0, as two have that are started in one terminal's scope."""
+    program = "\n".join([
+        "import os, signal, sys, time",
+        "from brokerctl.kernel import cgroup",
+        "from brokerctl.records import Command",
+        "from brokerctl.worlds.live.loop import Loop",
+        "from brokerctl.worlds.live.runs import Runs",
+        f"cgroup.delegated = lambda: {str(folder)!r}",
+        "runs = Runs(Loop(), lambda event: None, 'other', dict(os.environ), adopts=False)",
+        "runs.start('cleanup.0', Command('x', ('sleep', '1000')))",
+        "runs.kill('cleanup.0', signal.SIGKILL, 'all')",
+    ])  # fmt: skip
+    stage = Stage()
+    try:
+        stage.start("exec sleep 1000").until_sleeping()
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
+        stage.for_a_while()
+        assert len(stage.sleepers()) == 1
     finally:
         stage.close()
 
