@@ -7,13 +7,11 @@ start, a third of a healthy stop's cost, for what it will surely be asked.
 from __future__ import annotations
 
 import os
-import select
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from brokerctl.kernel import pidfd
+from brokerctl.kernel import pidfd, reap
 from brokerctl.kernel.offspring import beget
 from brokerctl.kernel.spawn import Child
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from brokerctl.stop.target import Aim
 
 # SIGKILL takes about a millisecond; nothing of the helper may hold the core.
-_KILL_PATIENCE_MS = 200
+_KILL_PATIENCE_NS = 200_000_000
 # Its life, between its ends of the pipes: what is asked, and what it answers.
 Serve = Callable[[int, int, "Aim"], None]
 
@@ -55,11 +53,8 @@ class Aide(NamedTuple):
         os.close(self.questions)
         os.close(self.answers)
         pidfd.send(self.child.pidfd, signal.SIGKILL)
-        poll = select.poll()
-        poll.register(self.child.pidfd, select.POLLIN)
-        poll.poll(_KILL_PATIENCE_MS)
-        with suppress(ChildProcessError):  # it was reaped with others
-            os.waitpid(self.child.pid, os.WNOHANG)
+        pidfd.ends_within(self.child.pidfd, _KILL_PATIENCE_NS)
+        reap.collect(self.child.pid)
         os.close(self.child.pidfd)
 
 

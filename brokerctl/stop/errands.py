@@ -27,7 +27,7 @@ ENVIRONMENT: Mapping[str, str] = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": "/"}
 OUTPUT_MAX = 8 << 20
 WHY_MAX = 200
 _CHUNK = 1 << 16
-_KILL_PATIENCE_MS = 200  # SIGKILL takes about a millisecond; one in state D is left to whoever cleans up the unit
+_KILL_PATIENCE_NS = 200 * MS  # SIGKILL takes about a millisecond; one in state D is left to whoever cleans up the unit
 
 
 class Command(NamedTuple):
@@ -124,9 +124,7 @@ class _Process:
                 os.killpg(self.child.pid, signal.SIGKILL)
             except OSError:
                 pidfd.send(self.child.pidfd, signal.SIGKILL)
-            poll = select.poll()
-            poll.register(self.child.pidfd, select.POLLIN)
-            poll.poll(_KILL_PATIENCE_MS)
+            pidfd.ends_within(self.child.pidfd, _KILL_PATIENCE_NS)
             self.exited()
         for fd, buffer in self.streams.items():
             # What it has left behind may write for ever.
