@@ -129,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     quorum: int | None = None  # how many ranks make the instance full; None is all of them
     shell: str = "/bin/bash"  # runs a command that is one string (FLUX.md 13)
 
-    # Limits. FLUX.md 25, 36, 37, 11, 12 give Flux's defaults; DESIGN's bounds table the hardened ones.
+    # Limits. FLUX.md 25, 36, 37, 11, 12 give Flux's defaults; the hardened ones are in docs/stop.md.
     cleanup_timeout_ns: int | None = None
     shutdown_timeout_ns: int | None = None
     finalize_timeout_ns: int | None = None

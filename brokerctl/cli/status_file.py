@@ -1,4 +1,4 @@
-"""`--status-file`: what became of a lifecycle, for programs; an exit code alone may be anybody's (DESIGN 8).
+"""`--status-file`: what became of a lifecycle, for programs; an exit code alone may be anybody's (docs/running.md).
 
     {"kind": "running", "pid": 4711}
     {"kind": "exited", "code": 129, "culprit": {"run": "cleanup.3", "command": "…", "how": "Hangup", "rc": 129},

@@ -1,4 +1,4 @@
-"""What the first helper asks a Flux broker before it is asked itself: who it is, and what runs before the stop.
+"""What the first helper asks a Flux broker before it is asked itself: what runs before the stop.
 
 It takes time and decides nothing, so it is on its way while the core and the helper still import what they need. What
 the broker does is asked when the core asks, never ahead: an old answer could send SIGTERM into a stop that has begun
@@ -20,18 +20,18 @@ Then = Callable[[list[Said]], None]
 
 
 class Ahead:
-    """Its attributes, its jobs and its job manager, asked at once; `then` is told when all have been answered."""
+    """Its jobs and its job manager, asked at once; `then` is told when both have answered."""
 
     def __init__(self, aim: Aim) -> None:
         flux = FluxCommand.of(aim)
-        self._commands = [flux.list_attributes(), flux.list_jobs(), flux.job_manager()]
+        self._commands = [flux.list_jobs(), flux.job_manager()]
         self._said: list[Said] | None = None
         self._waiting: list[Then] = []
         self.runner = Runner()
         self.runner.start(_ask(self._commands), _WITHIN_NS, self._answered)
 
     def then(self, do: Then) -> None:
-        """Call it with the three answers, now if they are there."""
+        """Call it with the two answers, now if they are there."""
         if self._said is None:
             self._waiting.append(do)
         else:

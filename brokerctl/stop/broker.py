@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from brokerctl.durations import MS, S
@@ -44,7 +43,7 @@ class FluxBroker:
         self.reason = ""  # how the stop began
         self._state = ""  # at the last look
         self._asked_why = False
-        self.learning = False  # its attributes are asked for by somebody else, who tells them
+        self.asked = False  # for its attributes
         self._done = 0
 
     @property
@@ -69,9 +68,8 @@ class FluxBroker:
         said = yield commands
         told = printable(said[1].text.strip()) if self.aim.unit else ""
         found = flux.uptime(said[0].text)
-        if not self.attrs and not (self.learning and found and found.state == State.RUN):
-            # A stop that is under way can't be judged without its limits.
-            self.learn((yield [self.flux.list_attributes()]))
+        if not self.attrs and not (found and found.state == State.RUN):
+            yield from self.learn()  # a stop that is under way can't be judged without its limits
         guessed = ""
         if told and not told.startswith(STATUS_PREFIX):
             self.text = told
@@ -103,10 +101,12 @@ class FluxBroker:
             jobs=jobs,
         )
 
-    def learn(self, said: Sequence[Said]) -> None:
-        """Its attributes, among them the limits of its stop, from the first answer: they do not change."""
-        self.learning = False
-        self.attrs = flux.attributes(said[0].text)
+    def learn(self) -> Errand[None]:
+        """Its attributes, among them the limits of its stop: they do not change."""
+        self.asked = True
+        said = (yield [self.flux.list_attributes()])[0]
+        self.attrs = flux.attributes(said.text)
+        self.asked = not said.why
 
     def _jobs_here(self) -> Errand[int]:
         said = (yield [self.flux.list_jobs()])[0]

@@ -81,7 +81,7 @@ def stop(
     helper: Aide | None = None,
     life: Serve | None = None,
 ) -> int:
-    """Stop what the pidfd `main` means; the exit code (DESIGN 8).
+    """Stop what the pidfd `main` means; the exit code (docs/wrapper.md).
 
     `environment` is for site actions. `complaint` is what went wrong before: a failure, but no reason not to stop.
     `helper` is one that lives already: it is ended here.

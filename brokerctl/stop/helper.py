@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from brokerctl.durations import MS
+from brokerctl.durations import MS, S
 from brokerctl.records.stops import AnyAnswer
 from brokerctl.stop.broker import FluxBroker
 from brokerctl.stop.errands import Errand, Runner
 from brokerctl.stop.protocol import LINE_MAX, Question, Reply, encode, question
-from brokerctl.stop.reporting import Reporter
 from brokerctl.stop.target import Aim
 
 if TYPE_CHECKING:
     from brokerctl.stop.ahead import Ahead
+    from brokerctl.stop.reporting import Reporter
     from brokerctl.stop.supervised import Supervised
 
 _READ = 64 << 10
 # An answer is on its way before the core's own time for it is over.
 MARGIN_NS = 100 * MS
+LEARN_NS = 2 * S
 
 
 def serve(questions: int, answers: int, aim: Aim, ahead: Ahead | None = None) -> None:
@@ -43,15 +45,11 @@ class Helper:
         self._ahead = ahead
         self._runner = Runner() if ahead is None else ahead.runner
         self._broker = _broker(aim)
-        self._reporter = Reporter(self._broker)
 
     def run(self) -> None:
         """To the end of the questions."""
         self._runner.watch(self._questions, self._read)
         try:
-            if self._ahead is not None and isinstance(self._broker, FluxBroker):
-                self._broker.learning = True
-                self._ahead.then(self._broker.learn)
             while not self._ended:
                 self._runner.turn()
         finally:
@@ -66,16 +64,28 @@ class Helper:
 
     def _asked(self, asked: Question) -> None:
         if asked.ask == "before" and self._ahead is not None:
-            self._ahead.then(lambda said: self._answer(asked, self._reporter.before(said[1:])))
+            self._ahead.then(lambda said: self._answer(asked, self._reporter.before(said)))
         else:
             self._answer(asked, self._errand(asked))
+        _ = self._reporter  # made while commands are under way, and main lives
+
+    @cached_property
+    def _reporter(self) -> Reporter:
+        from brokerctl.stop.reporting import Reporter
+
+        return Reporter(self._broker)
 
     def _answer(self, asked: Question, errand: Errand[AnyAnswer]) -> None:
-        self._runner.start(
-            errand,
-            max(0, asked.within_ns - MARGIN_NS),
-            lambda answer, why: self._reply(Reply(asked.id, answer, why)),
-        )
+        def answered(answer: AnyAnswer | None, why: str) -> None:
+            self._reply(Reply(asked.id, answer, why))
+            self._learn()
+
+        self._runner.start(errand, max(0, asked.within_ns - MARGIN_NS), answered)
+
+    def _learn(self) -> None:
+        """What no SIGTERM has to wait for."""
+        if isinstance(self._broker, FluxBroker) and not self._broker.asked:
+            self._runner.start(self._broker.learn(), LEARN_NS, lambda _done, _why: None)
 
     def _errand(self, asked: Question) -> Errand[AnyAnswer]:
         broker, words = self._broker, asked.words

@@ -17,7 +17,7 @@ from brokerctl.stop.story import Story, story
 
 LINE_MAX = 400
 ERR, INFO = 3, 6
-# Of `brokerctl stop` (DESIGN 8).
+# Of `brokerctl stop` (docs/wrapper.md).
 _CODES = {
     "3": ", of brokerctl stop: a bound was broken, or a rank was shed",
     "70": ", of brokerctl stop: a bug",

@@ -46,7 +46,7 @@ def test_a_rule_says_why_in_one_sentence_and_where_that_is_known_from(rule):
         assert text, rule
         assert not text.endswith("."), text
         assert "\n" not in text, text
-    assert re.search(r"\(\d\)|SYSTEMD\.md|FLUX\.md|DESIGN|#\d+", found.source), found.source
+    assert re.search(r"\(\d\)|SYSTEMD\.md|FLUX\.md|docs/|#\d+", found.source), found.source
 
 
 @pytest.mark.skipif(not SYSTEMD.exists(), reason="no systemd is installed that could tell its settings")

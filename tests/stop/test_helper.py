@@ -129,19 +129,19 @@ def asked(flux):
 
 
 def test_the_first_helper_asks_ahead_what_decides_nothing_and_never_the_state(begun, flux):
-    wait_for(lambda: len(asked(flux)) >= 3, "commands ahead")
-    assert begun.answer("before").lines[0].startswith("running: 2 jobs on 3 nodes: ")
-    assert sorted(asked(flux)) == ["job list", "lsattr -v", "module stats"]
+    wait_for(lambda: len(asked(flux)) >= 2, "commands ahead")
+    assert sorted(asked(flux)) == ["job list", "module stats"]
     assert begun.answer("look").limits == Limits(45 * S, None)
-    assert asked(flux)[3:] == ["uptime"]
+    assert begun.answer("before").lines[0].startswith("running: 2 jobs on 3 nodes: ")
+    assert asked(flux).count("job list") == asked(flux).count("module stats") == 1
 
 
 def test_a_look_at_a_stop_waits_for_its_limits_and_one_at_run_does_not(begun, flux):
-    (flux / "hang-lsattr").touch()  # it may have been asked already: then it is known at once
+    (flux / "hang-lsattr").touch()
     (flux / "uptime").write_text(text("uptime-run"))
     assert begun.answer("look").state == "run"
-    (flux / "uptime").write_text(text("uptime-shutdown"))
     (flux / "hang-lsattr").unlink()
+    (flux / "uptime").write_text(text("uptime-shutdown"))
     assert begun.answer("look").limits == Limits(45 * S, None)
 
 

@@ -12,7 +12,7 @@ from brokerctl.lint.subject import Subject
 @rule(
     "error",
     why="systemd kills the broker before rc3 is at its own limit, and what it saves is saved in part",
-    source="FLUX.md 32, SYSTEMD.md 27, DESIGN 5",
+    source="FLUX.md 32, SYSTEMD.md 27",
     mend="let TimeoutStopSec= cover the sum of the phases, or let the broker extend its deadline",
 )
 def check(unit: Subject) -> Iterator[Hit]:

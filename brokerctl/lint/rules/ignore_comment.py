@@ -12,7 +12,7 @@ from brokerctl.lint.subject import Subject
 @rule(
     "warning",
     why="an exception without a reason outlives it, and one with a wrong name does nothing",
-    source="DESIGN 9",
+    source="docs/lint.md",
     mend="write # brokerctl: ignore=RULE and why it is right here",
 )
 def check(unit: Subject) -> Iterator[Hit]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from brokerctl.settings import StopSettings
 
 SIGTERM, SIGCONT = 15, 18
-# DESIGN 8. systemd counts none of them as success, unless the unit says so.
+# docs/wrapper.md. systemd counts none of them as success, unless the unit says so.
 EXIT_FAILED, EXIT_BROKEN, EXIT_TOLD = 1, 3, 75
 
 UNASKED = "main could not be asked for its state"

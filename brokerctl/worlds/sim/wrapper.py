@@ -183,7 +183,7 @@ class Wrapper:
         match order.what:
             case "peers":
                 text = node.overlay.describe_peers() if node.overlay.peers else ""
-                blame = sorted(self._to_blame(node))
+                blame = sorted(self._holding_cleanup(node) if node.broker.state is State.CLEANUP else self._to_blame(node))
                 return Peers(
                     text, tuple(Holding(rank, node.tree.host(rank), severs=_severed(node, rank)) for rank in blame)
                 )
@@ -224,10 +224,23 @@ class Wrapper:
         found = []
         for child in node.overlay.peers:
             below = self._life.node(child)
-            frozen = self._life.agenda.is_frozen(child) or not self._life.lives(child)
-            waits = not frozen and below.broker.state is State.SHUTDOWN and below.overlay.peers
+            waits = not self._is_silent(child) and below.broker.state is State.SHUTDOWN and below.overlay.peers
             found += self._to_blame(below) if waits else [child]
         return found
+
+    def _holding_cleanup(self, node: Node) -> list[int]:
+        """Where a prolog or epilog runs, or who is silent: nobody says goodbye before SHUTDOWN (`stop.flux`)."""
+        return [
+            rank
+            for rank in range(1, node.tree.size)
+            if node.tree.hop(0, rank) in node.overlay.peers and (self._is_silent(rank) or self._acts(rank))
+        ]
+
+    def _is_silent(self, rank: int) -> bool:
+        return self._life.agenda.is_frozen(rank) or not self._life.lives(rank)
+
+    def _acts(self, rank: int) -> bool:
+        return any(process.run.endswith((".prolog", ".epilog")) for process in self._life.processes.of(rank))
 
     def _shed(self, node: Node, ranks: str) -> Sheds:
         done = []
