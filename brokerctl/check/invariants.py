@@ -22,8 +22,8 @@ from brokerctl.model.tree import Tree
 from brokerctl.records import Booted, Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
 from brokerctl.settings import Rung, Settings
 
-# In these a terminating signal is heard; elsewhere it is ignored (FLUX.md 9).
-_HEARD = frozenset({State.JOIN, State.CONFIG_SYNC, State.INIT, State.QUORUM, State.RUN, State.CLEANUP, State.FINALIZE})
+# From a terminating signal in these on, a stop is one that a signal asked for; elsewhere it comes too late.
+_HEARD = frozenset(State) - {State.LOAD_BUILTINS, State.GOODBYE, State.UNLOAD_BUILTINS, State.EXIT}
 
 # A run that a rank does for the leader: the leader's action answers for it, or the eventlog of a job.
 _FOR_OTHERS = ("rexec.", "job.")
@@ -53,6 +53,9 @@ class BoundsHeld:
         what, rank = line.what, line.rank
         if isinstance(what, Moved):
             now_ns = line.t_ns
+            if what.old == State.LOAD_BUILTINS:  # a new life; what became of the last one says nothing of this
+                self._since.pop(rank, None)
+                self._signalled.discard(rank)
             if now_ns - self._since.get(rank, now_ns) > bounds.SLACK_NS:  # which every bound includes
                 self._left(rank, now_ns)
             self._states[rank], self._since[rank] = what.new, now_ns
@@ -64,7 +67,7 @@ class BoundsHeld:
             if state in _HEARD and rank not in self._signalled:
                 self._signalled.add(rank)
                 if state in {State.CLEANUP, State.FINALIZE}:
-                    self._since[rank] = line.t_ns  # the bound counts from the signal (DESIGN 5)
+                    self._since[rank] = line.t_ns  # the bound counts from the signal
 
     def _bound(self, rank: int) -> int | None:
         state, signalled = State(self._states[rank]), rank in self._signalled
@@ -91,7 +94,7 @@ class HonestExit:
     """Exit 0 implies that no action and no required worker failed or was cut off."""
 
     NAME = "honest-exit"
-    wants: Wants = frozenset({Ended, Exit})
+    wants: Wants = frozenset({Booted, Ended, Exit})
 
     def __init__(self, settings: Settings, _tree: Tree) -> None:
         self._optional = {f"worker.{worker.name}" for worker in settings.workers if not worker.required}
@@ -105,8 +108,10 @@ class HonestExit:
             if what.run in self._optional:
                 return
             self._failed.setdefault(rank, what)
+        elif isinstance(what, Booted):
+            self._failed.pop(rank, None)
         elif isinstance(what, Exit):
-            failed = self._failed.pop(rank, None)  # what comes after is another life
+            failed = self._failed.get(rank)
             if what.code or failed is None:
                 return
             text = f"rank {rank} exited with 0 although {failed.run} ended with {failed.rc}"
@@ -118,10 +123,13 @@ class HonestExit:
 
 
 class StartsEnd:
-    """Every action that a broker started has ended, or was told as still running, before the broker exits."""
+    """Every action that a broker started has ended, or was told as still running, before the broker exits.
+
+    Of one that was killed nothing is known.
+    """
 
     NAME = "starts-end"
-    wants: Wants = frozenset({Start, Ended, Exit})
+    wants: Wants = frozenset({Booted, Start, Ended, Exit})
 
     def __init__(self, _settings: Settings, _tree: Tree) -> None:
         self._open: dict[int, set[str]] = {}
@@ -134,6 +142,8 @@ class StartsEnd:
             self._open.setdefault(rank, set()).add(what.run)
         elif isinstance(what, Ended):
             self._open.get(rank, set()).discard(what.run)
+        elif isinstance(what, Booted):
+            self._open.pop(rank, None)
         elif isinstance(what, Exit):
             for run in sorted(self._open.pop(rank, ())):
                 text = f"rank {rank} exited while {run} had not ended"
@@ -177,7 +187,7 @@ class NothingAfterAbort:
     """
 
     NAME = "nothing-after-abort"
-    wants: Wants = frozenset({Signal, Fired, Kill, Start})
+    wants: Wants = frozenset({Booted, Signal, Fired, Kill, Start})
     _ABORTS = frozenset({"cleanup-timeout", "finalize-timeout"})
 
     def __init__(self, settings: Settings, _tree: Tree) -> None:
@@ -194,6 +204,8 @@ class NothingAfterAbort:
             self._cause[rank] = line.t_ns
         elif isinstance(what, Kill) and self._cause.get(rank) == line.t_ns and not what.run.startswith("job."):
             self._aborted.add((rank, what.run.partition(".")[0]))
+        elif self._aborted and isinstance(what, Booted):
+            self._aborted = {one for one in self._aborted if one[0] != rank}
         elif self._aborted and isinstance(what, Start) and what.command.text not in self._essential:
             name = what.run.partition(".")[0]
             if (rank, name) in self._aborted:

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from brokerctl.check.reader import Finding, Wants
 from brokerctl.ids import idset
 from brokerctl.model.tree import Tree
-from brokerctl.records import Allocated, Drain, Ended, Exit, Freed, JobEvent, Line, Log, Service, Start
+from brokerctl.records import Allocated, Booted, Drain, Ended, Exit, Freed, JobEvent, Line, Log, Service, Start
 from brokerctl.settings import Settings
 
 
 class _Rule:
-    """What all of them have: findings, and the names of jobs."""
+    """What all of them have: findings, and the names of jobs.
+
+    Each life of the leader is judged by itself: the next one knows what was stored, and says so.
+    """
 
     NAME = ""
 
@@ -21,6 +24,10 @@ class _Rule:
         self._tree = tree
         self._labels: dict[str, str] = {}
         self._findings: list[Finding] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """A life of the leader begins: nothing is known of its jobs."""
 
     def _found(self, line: Line, text: str) -> None:
         self._findings.append(Finding(self.NAME, text, line.t_ns, line.rank))
@@ -40,10 +47,9 @@ class OneJobACore(_Rule):
     """No core belongs to two jobs."""
 
     NAME = "one-job-a-core"
-    wants: Wants = frozenset({Allocated, Freed, JobEvent})
+    wants: Wants = frozenset({Booted, Allocated, Freed, JobEvent})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._owners: dict[int, dict[int, str]] = {}  # rank → core → job
 
     def see(self, line: Line) -> None:
@@ -65,16 +71,17 @@ class OneJobACore(_Rule):
                 owners = self._owners.get(rank, {})
                 for core in [core for core, owner in owners.items() if owner == what.job]:
                     del owners[core]
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
 
 
 class EpilogsApart(_Rule):
     """Never two epilogs at once on a rank, and one before the node is used again, or it is drained."""
 
     NAME = "epilogs-apart"
-    wants: Wants = frozenset({Start, Ended, Allocated, Drain, JobEvent})
+    wants: Wants = frozenset({Booted, Start, Ended, Allocated, Drain, JobEvent})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._running: dict[int, set[str]] = {}  # rank → epilogs
         self._due: dict[int, str] = {}  # rank → the job that ran there and has had no epilog there
         self._drained: set[int] = set()
@@ -94,6 +101,8 @@ class EpilogsApart(_Rule):
             self._drained.update(what.ranks)
         elif isinstance(what, Allocated):
             self._used(line, what)
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
 
     def _started(self, line: Line, run: str, rank: int) -> None:
         epilog = self._settings.epilog
@@ -126,16 +135,17 @@ class JobsInOrder(_Rule):
     """`clean` implies `free` of what was allocated, and a job that is INACTIVE stays so."""
 
     NAME = "jobs-in-order"
-    wants: Wants = frozenset({JobEvent})
+    wants: Wants = frozenset({Booted, JobEvent})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._owns: set[str] = set()
         self._over: set[str] = set()
 
     def see(self, line: Line) -> None:
         """One more line."""
         what = line.what
+        if isinstance(what, Booted) and not line.rank:
+            self._begin()
         if not isinstance(what, JobEvent):
             return
         if what.job in self._over:
@@ -157,10 +167,9 @@ class StartsFinish(_Rule):
     """Every start, prolog-start and epilog-start of a job has its finish, or the log says of it that it has not."""
 
     NAME = "starts-finish"
-    wants: Wants = frozenset({JobEvent, Log, Exit})
+    wants: Wants = frozenset({Booted, JobEvent, Log, Exit})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._open: dict[tuple[str, str], str] = {}  # job and what began → the event that would end it
         self._told: set[str] = set()
 
@@ -182,16 +191,17 @@ class StartsFinish(_Rule):
             for (job, about), event in self._open.items():
                 if job not in self._told:
                     self._found(line, f"the broker ended without {event} of {about} of {self._label(job)}")
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
 
 
 class DrainedAreSpared(_Rule):
     """A drained node gets no job."""
 
     NAME = "drained-are-spared"
-    wants: Wants = frozenset({Allocated, Drain, JobEvent})
+    wants: Wants = frozenset({Booted, Allocated, Drain, JobEvent})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._drained: set[int] = set()
         self._running: set[str] = set()
 
@@ -208,16 +218,17 @@ class DrainedAreSpared(_Rule):
             ranks = self._drained.intersection(what.ranks)
             if ranks:
                 self._found(line, f"{self._label(what.job)} was given rank {idset(ranks)}, which is drained")
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
 
 
 class ReleasesAddUp(_Rule):
     """What a job gives back is what it was given, each node once, and after its `free`."""
 
     NAME = "releases-add-up"
-    wants: Wants = frozenset({Allocated, Freed, JobEvent, Exit})
+    wants: Wants = frozenset({Booted, Allocated, Freed, JobEvent, Exit})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
+    def _begin(self) -> None:
         self._held: dict[str, set[int]] = {}
         self._freed: set[str] = set()
         self._new: set[str] = set()  # of this life: of others, nobody knows here whether they were freed
@@ -235,6 +246,8 @@ class ReleasesAddUp(_Rule):
             self._held[what.job] = set(what.ranks)
         elif isinstance(what, Freed):
             self._give_back(line, what.job, what.ranks)
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
 
     def _give_back(self, line: Line, job: str, ranks: Iterable[int]) -> None:
         held = self._held.get(job, set())
@@ -250,12 +263,11 @@ class QuietServices(_Rule):
     """A service that is declared quiet is not active on a node between start and finish of a job that runs there."""
 
     NAME = "quiet-services"
-    wants: Wants = frozenset({Allocated, JobEvent, Service})
+    wants: Wants = frozenset({Booted, Allocated, JobEvent, Service})
 
-    def __init__(self, settings: Settings, tree: Tree) -> None:
-        super().__init__(settings, tree)
-        everywhere = range(tree.size)
-        self._active = {one.name: set(everywhere if one.active else ()) for one in settings.services if one.quiet}
+    def _begin(self) -> None:
+        everywhere, services = range(self._tree.size), self._settings.services
+        self._active = {one.name: set(everywhere if one.active else ()) for one in services if one.quiet}
         self._ranks: dict[str, set[int]] = {}
         self._running: dict[str, set[int]] = {}
 
@@ -272,6 +284,8 @@ class QuietServices(_Rule):
                     self._disturbed(line, name, active & self._running[what.job], what.job)
             elif what.name in {"finish", "clean"}:
                 self._running.pop(what.job, None)
+        elif isinstance(what, Booted) and not line.rank:
+            self._begin()
         elif isinstance(what, Service) and what.name in self._active:
             if not what.active:
                 self._active[what.name].difference_update(what.ranks)

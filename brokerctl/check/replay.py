@@ -1,7 +1,7 @@
 """Replay: a trace's inputs, fed to a fresh model, must give its outputs, at the same times.
 
-Where they do, the trace holds all that the model has learned and done: no world hid an input or made up an output
-(DESIGN 2). Only the ranks that the trace has lines of are built.
+Where they do, the trace holds all that the model has learned and done: no world hid an input or made up an output.
+Only the ranks that the trace has lines of are built.
 """
 
 from __future__ import annotations

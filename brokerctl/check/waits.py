@@ -7,7 +7,7 @@ from heapq import nlargest
 
 import msgspec
 
-from brokerctl.model.lifecycle import STOPPING
+from brokerctl.model.lifecycle import STOPPING, State
 from brokerctl.model.signals import TERMINATING
 from brokerctl.records import Asked, Ended, Exit, Line, Moved, Served, Signal, Start, Waiting
 
@@ -55,7 +55,10 @@ class Waits:
         if rank < 0:
             return  # a unit's processes are told by its own states
         if isinstance(what, Moved):
-            if rank not in self._stopping and what.new in STOPPING:
+            if what.old == State.LOAD_BUILTINS:  # a new life waits for nothing yet
+                self._open.pop(rank, None)
+                self._stopping.pop(rank, None)
+            elif rank not in self._stopping and what.new in STOPPING:
                 self._stopping[rank] = line.t_ns
         elif _begins(line):
             self._open[rank] = (*self._open.get(rank, ()), line)
@@ -73,8 +76,11 @@ class Waits:
     def _close(self, line: Line, who: str, on: str | None, rc: int) -> None:
         rank = line.rank
         lines = self._open.get(rank, ())
-        begun = next((one for one in lines if _about(one)[0] == who and on in {None, _about(one)[1]}), None)
-        if begun is None:
+        for begun in lines:
+            about = _about(begun)
+            if about[0] == who and (on is None or on == about[1]):
+                break
+        else:
             return
         if len(lines) == 1:
             del self._open[rank]
@@ -82,7 +88,7 @@ class Waits:
             self._open[rank] = tuple(one for one in lines if one is not begun)
         held_ns = line.t_ns - max(begun.t_ns, self._stopping.get(rank, line.t_ns))
         if held_ns:  # else it waited for the stop
-            self._over.append(Culprit(rank, *_about(begun), held_ns, ended=True, rc=rc))
+            self._over.append(Culprit(rank, *about, held_ns, ended=True, rc=rc))
             if len(self._over) > 2 * OVER_MAX:
                 self._over = _longest(self._over)
 

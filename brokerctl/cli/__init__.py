@@ -30,7 +30,8 @@ VERBS: Mapping[str, str] = {
     "states": "the lifecycle's states and transitions, as text or a diagram",
 }
 
-# These have signals to answer for from their first moment: what comes before they can is kept, not died of.
+# These have signals to answer for from their first moment: what comes before they can is kept, not died of. (The same
+# signals as in `worlds.live.launch`, whose import would take too long for that.)
 SUPERVISORS = frozenset({"run", "start", "stop"})
 HELD = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2}

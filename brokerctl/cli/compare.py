@@ -12,7 +12,8 @@ from brokerctl import config, trace
 from brokerctl.cli.options import Parser
 from brokerctl.errors import EXIT_FOUND, UsageError
 from brokerctl.logs import recording
-from brokerctl.records import Line
+from brokerctl.model.lifecycle import State
+from brokerctl.records import JobEvent, Line, Moved
 from brokerctl.report.sides import side_by_side
 from brokerctl.scenario import compare, runner
 from brokerctl.scenario import format as scenario_format
@@ -24,12 +25,15 @@ A and B are files: a trace (of --trace), a recording of a real Flux (NAME.json, 
 which is run. One scenario alone is run twice: in two --worlds, or under two --policies.
 Times and the interleaving of ranks are not compared, nor what only one world can know. Of a real Flux, recorded or
 run, what can be seen from outside is compared: logs, eventlogs, drains, notifications, exit codes; of two policies too,
-but for notifications where one of them sends none.
+but for notifications where one of them sends none. A recording of several lives is of the last one.
 Exit code: 0 both tell the same, 1 they don't, 2 nothing could be compared."""
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One of the two. Of a real Flux it is known what can be seen from outside; `has_debug`, `jobs`: how much of it."""
+    """One of the two. Of a real Flux it is known what can be seen from outside; `has_debug`, `jobs`: how much of it.
+
+    `jobs` are those of a recording; None where it is none. `lives`: it tells more than one.
+    """
 
     title: str
     size: int
@@ -37,6 +41,7 @@ class Side(msgspec.Struct, frozen=True):
     real: bool = False
     has_debug: bool = True
     jobs: frozenset[str] | None = None
+    lives: bool = False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -98,7 +103,7 @@ def _run(path: Path, world: str, policy: str | None, sets: Sequence[str]) -> Sid
             raise UsageError(f"{title}: {'; '.join(broken) or result.reason}")
         return found
 
-    return Side(title, size, lines, real=world == "flux")
+    return Side(title, size, lines, real=world == "flux", lives=len(scenario.file.run) > 1)
 
 
 def _tell(one: Side, two: Side, *, outside: bool) -> int:
@@ -117,10 +122,25 @@ def _stories(one: Side, two: Side) -> tuple[Stories, Stories]:
     """What can be seen of both from outside."""
     debug = one.has_debug and two.has_debug
     jobs = one.jobs if two.jobs is None else two.jobs if one.jobs is None else one.jobs & two.jobs
-    first, second = (observed(side.lines(), side.size, debug=debug, jobs=jobs) for side in (one, two))
+    recorded = jobs is not None
+
+    def told(side: Side) -> list[Line]:
+        return _last_life(side.lines()) if recorded and side.lives else side.lines()
+
+    first, second = (observed(told(side), side.size, debug=debug, jobs=jobs) for side in (one, two))
     if not (one.real or two.real) and len({_notifies(first), _notifies(second)}) > 1:
         first, second = ({key: said for key, said in each.items() if key[1] != "notify"} for each in (first, second))
     return first, second
+
+
+def _last_life(lines: list[Line]) -> list[Line]:
+    """What a recording tells of several lives: the last one, and what the eventlogs have of those before."""
+    begun = {line.rank: at for at, line in enumerate(lines) if _begins(line)}
+    return [line for at, line in enumerate(lines) if at >= begun.get(line.rank, 0) or isinstance(line.what, JobEvent)]
+
+
+def _begins(line: Line) -> bool:
+    return isinstance(line.what, Moved) and line.what.old == State.LOAD_BUILTINS
 
 
 def _notifies(stories: Stories) -> bool:

@@ -6,6 +6,7 @@ Times are seconds from the launch of the instance. Jobs have labels; in texts, t
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 
 from brokerctl.durations import S
 from brokerctl.errors import TraceError
+from brokerctl.ids import parse_idset
 from brokerctl.logs.fluxlog import parse
 from brokerctl.records import AnyEffect, Drain, Exit, JobEvent, Line, Log, Moved, Notify, Unreachable
 
@@ -124,7 +126,10 @@ def lines(recording: Recording) -> list[Line]:
         for found in map(parse, recording.log.splitlines())
         if found is not None and (until_ns is None or (found.t_ns or 0) < until_ns)
     ]
+    begin_ns = told[0].t_ns if told else 0
     told += _exits(recording.observed, told)
+    for drain in _drained_before(recording.observed.drained):
+        told.append(Line(begin_ns, 0, 0, ">", labelled(drain, labels)))
     for label, events in recording.observed.eventlogs.items():
         told += [Line(round(one.t * S), 0, 0, ">", JobEvent(label, label, one.name, one.context)) for one in events]
     for t_s, sender, text in recording.observed.notify:
@@ -163,6 +168,32 @@ def _exits(observed: Observed, told: list[Line]) -> list[Line]:
     for line in told:
         if isinstance(line.what, Moved) and line.what.new == "exit":
             said = observed.broker_rc.get(str(line.rank), _KILLED)  # which is how an earlier life of it ended
-            code = 0 if said == _KILLED else int(said.removeprefix("exited with rc="))
+            code = 0 if said == _KILLED else _code(said)
             made.append(Line(line.t_ns, line.rank, 0, ">", Exit(code)))
     return made
+
+
+def _code(said: str) -> int:
+    """Of what `flux start` says of a broker that failed: `exited with rc=N`, or strsignal(3)."""
+    match = re.fullmatch(r"exited with rc=(\d+)", said)
+    if match is not None:
+        return int(match[1])
+    return next((128 + number for number in signal.valid_signals() if signal.strsignal(number) == said), 1)
+
+
+def _drained_before(events: Iterable[Event]) -> list[Drain]:
+    """What is drained when a later life begins, rank by rank: Flux logs nothing of it."""
+    reasons: dict[int, str] = {}
+    for event in events:
+        if event.t >= 0 or event.name not in {"drain", "undrain"}:
+            continue
+        try:
+            ranks = parse_idset(event.context["idset"])
+        except (KeyError, ValueError) as error:
+            raise TraceError(f"drained: {event.name} at {event.t}: no idset: {error}") from None
+        for rank in ranks:
+            if event.name == "undrain":
+                reasons.pop(rank, None)
+            else:
+                reasons[rank] = event.context.get("reason") or ""
+    return [Drain((rank,), reason) for rank, reason in sorted(reasons.items())]

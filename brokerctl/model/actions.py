@@ -135,7 +135,7 @@ class ActionList:
 
     def _finish(self) -> None:
         if self._dropped:
-            self.rc = self.rc or RC_ABORTED  # what was cut off never counts as success (DESIGN 5)
+            self.rc = self.rc or RC_ABORTED  # what was cut off never counts as success
             if self._desk.settings.explain:
                 self._desk.log("broker", ERR, f"{self.name}: not run: {'; '.join(self._dropped)}")
         self._done(self.rc)

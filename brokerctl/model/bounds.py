@@ -2,7 +2,7 @@
 
 The lifecycle arms its timers from here, EXTEND_TIMEOUT_USEC covers what is said here, `worst_case` is what a unit's
 TimeoutStopSec must exceed, and the invariant "bounds held" checks it. A bound includes `SLACK_NS`, the time that a
-world may take to notice; None is no promise. DESIGN 5 has the table.
+world may take to notice; None is no promise. docs/lifecycle.md has the table.
 """
 
 from __future__ import annotations

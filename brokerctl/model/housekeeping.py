@@ -51,7 +51,7 @@ class Housekeeping:
         """The job is over: its nodes are cleaned, then given back; at once where there is nothing to run."""
         manager = self._manager
         settings = manager.node.settings.housekeeping
-        if settings is None:
+        if settings is None or not job.begins("housekeeping"):
             manager.resources.free(job, job.ranks if ranks is None else ranks)
             return
         one = Allocation(job, job.ranks if ranks is None else ranks, manager.node.now_ns)

@@ -11,6 +11,9 @@ from brokerctl.records import Command
 
 # RFC 21 gives user ids; the owner of the instance raises what the job manager itself raises.
 OWNER = 0
+# The events that begin and finish an action, which a `description` names; those of plugins may be called as they like.
+BEGINS = {"prolog-start": "prolog", "epilog-start": "epilog"}
+FINISHES = frozenset({"prolog-finish", "epilog-finish"})
 
 
 class JobState(StrEnum):
@@ -48,12 +51,13 @@ class Job:
     """A job that was submitted.
 
     `active` counts the prolog and epilog actions that hold it; `holding` has their names. `pending` says that its
-    tasks, or their release, are still to come. `fatal` is the type of its first exception of severity 0.
+    tasks, or their release, are still to come. `fatal` is the type of its first exception of severity 0. `begun` names
+    the scripts that have been started for it in this life: none is started twice, whatever events people post.
     """
 
     __slots__ = (
-        "active", "alloc", "events", "fatal", "holding", "hung", "id", "label", "pending", "resources", "since_ns",
-        "spec", "started", "state",
+        "active", "alloc", "begun", "events", "fatal", "holding", "hung", "id", "label", "pending", "resources",
+        "since_ns", "spec", "started", "state",
     )  # fmt: skip
 
     def __init__(self, number: str, spec: JobSpec) -> None:
@@ -67,6 +71,7 @@ class Job:
         self.resources = False  # they are its own: allocated, and not freed
         self.active = 0
         self.holding: dict[str, str] = {}  # description of an action that has not finished → prolog or epilog
+        self.begun: tuple[str, ...] = ()
         self.pending = False
         self.started = False
         self.hung = False  # a shell of it has failed: nothing more will be heard of its tasks (FLUX.md 65)
@@ -84,11 +89,11 @@ class Job:
     def note(self, now_ns: int, name: str, context: dict[str, Any]) -> None:
         """Add an event to its log, and take from it what can be known without anybody else."""
         self.events.append((now_ns, name, context))
-        new = _STATES.get(name)
-        if new is not None and (name != "finish" or self.state is JobState.RUN):
+        old, new = self.state, _TRANSITIONS.get((self.state, name))
+        if new is not None:
             self._enter(new, now_ns)
         match name:
-            case "alloc":
+            case "alloc" if old is JobState.SCHED:
                 self.resources = True
             case "free":
                 self.resources = False
@@ -105,6 +110,13 @@ class Job:
         if self.state is not state:
             self.state, self.since_ns = state, now_ns
 
+    def begins(self, script: str) -> bool:
+        """That script of it is about to be started; False where it has been."""
+        if script in self.begun:
+            return False
+        self.begun = (*self.begun, script)
+        return True
+
     def begin(self, phase: str, description: str, *, counted: bool) -> None:
         """A prolog or epilog action begins; one that is not counted holds nothing (FLUX.md 75)."""
         if counted:
@@ -118,12 +130,13 @@ class Job:
         self.holding.pop(description, None)
 
 
-_STATES = {
-    "validate": JobState.DEPEND,
-    "depend": JobState.PRIORITY,
-    "priority": JobState.SCHED,
-    "flux-restart": JobState.PRIORITY,
-    "alloc": JobState.RUN,
-    "finish": JobState.CLEANUP,
-    "clean": JobState.INACTIVE,
+# An event moves a job on from one state only; people may post any in any state (RFC 21).
+_TRANSITIONS = {
+    (JobState.NEW, "validate"): JobState.DEPEND,
+    (JobState.DEPEND, "depend"): JobState.PRIORITY,
+    (JobState.PRIORITY, "priority"): JobState.SCHED,
+    (JobState.SCHED, "flux-restart"): JobState.PRIORITY,
+    (JobState.SCHED, "alloc"): JobState.RUN,
+    (JobState.RUN, "finish"): JobState.CLEANUP,
+    (JobState.CLEANUP, "clean"): JobState.INACTIVE,
 }

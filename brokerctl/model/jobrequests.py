@@ -5,12 +5,13 @@ A request is answered with what its command prints (`prints`), with `error`, or,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from brokerctl.model.job import OWNER, Job, JobSpec, JobState
+from brokerctl.model.job import BEGINS, FINISHES, OWNER, Job, JobSpec, JobState
 from brokerctl.model.jobs import JobManager
 from brokerctl.model.lifecycle import State
 from brokerctl.records import Asked
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _ACCEPTING = frozenset({State.QUORUM, State.RUN, State.CLEANUP})
 _decode = msgspec.json.Decoder(JobSpec).decode
+# What an eventlog can hold, and be read again: no integer of JSON is longer than 64 bits.
+_NUMBER = re.compile("[0-9]{1,18}")
 
 # An answer's body, or None where the answer comes later.
 Body = dict[str, Any] | None
@@ -61,6 +64,8 @@ def _submit(jobs: JobManager, event: Asked) -> Body:
         raise Refused("unsatisfiable: the instance has not that much")
     if any(not 0 <= rank < node.tree.size for rank in spec.ranks) or spec.width < 1:
         raise Refused("unsatisfiable: no such ranks")
+    if len(set(spec.ranks)) < len(spec.ranks) or (spec.cores is not None and spec.cores < 1):
+        raise Refused("unsatisfiable: a rank stands there twice, or no core is wanted")
     return {"id": jobs.submit(spec).id}
 
 
@@ -108,19 +113,16 @@ def _post_event(jobs: JobManager, event: Asked) -> Body:
         key, equals, value = word.partition("=")
         if not equals:
             raise Refused(f"{word!r} is no KEY=VALUE")
-        context[key] = int(value) if value.isascii() and value.isdigit() else value
+        context[key] = int(value) if key != "description" and _NUMBER.fullmatch(value) else value
     name = event.words[1]
-    if name in _WITH_DESCRIPTION and "description" not in context:
+    if (name in BEGINS or name in FINISHES) and "description" not in context:
         raise Refused(f"{name} needs description=NAME")
     if name == "exception":
         raise Refused("an exception is raised, not posted")
-    if name.endswith("-finish"):
+    if name in FINISHES:
         jobs.services.finished(job, context["description"])
     jobs.post(job, name, **context)
     return {}
-
-
-_WITH_DESCRIPTION = frozenset({"prolog-start", "prolog-finish", "epilog-start", "epilog-finish"})
 
 
 def _hold(jobs: JobManager, event: Asked) -> Body:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from brokerctl.ids import f58
 from brokerctl.model import eventwaits, jobstore
 from brokerctl.model.housekeeping import Housekeeping
-from brokerctl.model.job import OWNER, Job, JobSpec, JobState
+from brokerctl.model.job import BEGINS, FINISHES, OWNER, Job, JobSpec, JobState
 from brokerctl.model.lifecycle import State
 from brokerctl.model.perilog import Perilog
 from brokerctl.model.resources import Resources
@@ -113,10 +113,10 @@ class JobManager:
         self.node.emit(JobEvent(job.id, job.label, name, context))
         if self._event_waits:
             self._tell_waiting(job, name)
-        if name.endswith("-start"):
+        if name in BEGINS:
             counted = name == "prolog-start" or before is JobState.CLEANUP or self.node.settings.count_every_epilog
-            self._begin(job, name.removesuffix("-start"), context["description"], counted=counted)
-        elif name.endswith("-finish"):
+            self._begin(job, BEGINS[name], context["description"], counted=counted)
+        elif name in FINISHES:
             self._finish(job, context["description"])
         if job.state is not before:
             self._moved(job, before)

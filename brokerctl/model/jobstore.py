@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from brokerctl.model.job import Job, JobSpec, JobState
+from brokerctl.model.job import BEGINS, FINISHES, Job, JobSpec, JobState
 from brokerctl.model.run import ERR, INFO, WARNING
 from brokerctl.model.words import error_text
 from brokerctl.records import Store
@@ -114,10 +114,10 @@ def _replay(manager: JobManager, one: StoredJob) -> Job:
     for t_ns, name, context in one.events:
         before = job.state
         job.note(t_ns, name, context)
-        if name.endswith("-start"):
+        if name in BEGINS:
             counted = name == "prolog-start" or before is JobState.CLEANUP or manager.node.settings.count_every_epilog
-            job.begin(name.removesuffix("-start"), context["description"], counted=counted)
-        elif name.endswith("-finish"):
+            job.begin(BEGINS[name], context["description"], counted=counted)
+        elif name in FINISHES:
             job.finish(context["description"])
     manager.jobs[job.id] = job
     if job.resources:

@@ -37,18 +37,18 @@ class Manager:
     def entered(self, state: State) -> None:
         """A state was entered; called before what the state does, where there is a manager to tell."""
         if state in _EXTENDED:
-            self._extend(state)
+            self._extend()
         elif state in STOPPING:
             self._node.cancel("extend")
         self._status(state)
 
-    def _extend(self, state: State) -> None:
+    def _extend(self) -> None:
         node = self._node
         if node.settings.extend_to_bound:
             self.extend()
         elif self._extending:
             self._step()
-        elif state in STOPPING:
+        else:
             self._extending = True
 
     def _step(self) -> None:

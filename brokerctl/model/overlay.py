@@ -102,7 +102,14 @@ class Overlay:
             self._send(self.parent, message)
 
     def report_online(self, ranks: Iterable[int]) -> None:
-        """These ranks have reached QUORUM: told upwards in batches, to the leader's count."""
+        """These ranks have reached QUORUM: told upwards in batches, to the leader's count.
+
+        One that was gone is back, in a new life.
+        """
+        if self._gone:
+            self._gone = self._gone.difference(ranks)
+            self.lost_ranks = self.lost_ranks.difference(ranks)
+            self._dead = self._dead.difference(ranks)
         if self._online is _NOBODY:
             self._online = set()
         self._online.update(ranks)
@@ -113,7 +120,7 @@ class Overlay:
     def _report(self) -> None:
         self._reporting = False
         node = self._node
-        ranks = tuple(sorted(self._online))
+        ranks = tuple(sorted(self._online - self._gone))
         if node.rank:
             self._online = _NOBODY
             self.to_parent(Online(ranks))
@@ -186,6 +193,10 @@ class Overlay:
         self.disconnect(message.rank)
 
     def _hello(self, peer: int, _message: Hello) -> None:
+        if peer in self.peers:  # a new life of it, before the loss of the last one was noticed
+            named = self._named(peer)
+            self._node.log("overlay", ERR, f"{named} reconnected after crash, dropping old connection state")
+            self._cut(peer, "lost")
         if self.peers is _NOBODY:
             self.peers = set()
         self.peers.add(peer)
@@ -208,9 +219,11 @@ class Overlay:
             self.parent_lost = True
             if self._node.broker.state in _LET_GO:
                 return
-            if self._node.broker.state is not State.GOODBYE:
+            if self._node.broker.state is State.GOODBYE:
+                self._node.broker.parent_lost()
+            else:
                 self._node.log("overlay", CRIT, f"disconnecting: {why}")
-            self._node.broker.parent_lost()
+                self._orphaned()
         elif peer in self.peers:
             self._node.log("overlay", ERR, f"{self._named(peer)} failed{self._severed(peer)}")
             self._cut(peer, "lost")
@@ -255,12 +268,15 @@ class Overlay:
 
     def _disconnected(self, _peer: int, _message: Disconnect) -> None:
         """The parent said that it is over (FLUX.md 88, 89)."""
-        node = self._node
         self.parent_lost = True
-        node.log("overlay", CRIT, f"{self._named(self.parent)} sent disconnect control message")
+        self._node.log("overlay", CRIT, f"{self._named(self.parent)} sent disconnect control message")
+        self._orphaned()
+
+    def _orphaned(self) -> None:
+        node = self._node
         node.log("config", CRIT, "parent update: overlay disconnect")
-        node.broker.parent_lost()
         node.log("broker", ERR, f"state-machine.monitor: {UNREACHABLE}")
+        node.broker.parent_lost()  # last: where nothing is to be run, it may be its end
 
     def _cut(self, peer: int, why: Why) -> None:
         """What was pending behind that child fails; who is behind it is told upwards."""

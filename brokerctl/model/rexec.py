@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Literal
 from brokerctl.durations import MS, S
 from brokerctl.model.run import CRIT, ERR, Run
 from brokerctl.model.words import EHOSTUNREACH, error_text
-from brokerctl.records import Abort, AnyMessage, Command, Exec, Forward, Results, Said, Send, ShellFailed, Unreachable
+from brokerctl.records import (
+    Abort,
+    AnyMessage,
+    Command,
+    Exec,
+    Forward,
+    Results,
+    Said,
+    Send,
+    ShellFailed,
+    Unreachable,
+)
 from brokerctl.settings import Rung
 
 if TYPE_CHECKING:
@@ -76,6 +87,11 @@ class Pending:
         """Nobody is awaited any more."""
         return not self.waiting and self.local is None
 
+    def forget(self) -> None:
+        """Nobody wants to know of it any more."""
+        self.progress = self.said = None
+        self.over = _nothing
+
 
 _NOTHING: dict[str, Pending] = {}
 
@@ -91,24 +107,30 @@ class Rexec:
         self._when_idle: Callable[[], None] | None = None
 
     def received(self, peer: int, message: AnyMessage) -> None:
-        """A neighbour's message about a remote run."""
-        match message:
-            case Exec(run, command, targets, ladder):
-                rungs = tuple(Rung(signum, wait_ns) for signum, wait_ns in ladder)
-                pending = Pending(run, frozenset(targets) or None, lambda: self._send_up(pending), rungs)
-                self.begin(pending, command)
-            case Abort(run, hurry):
-                self.abort(run, hurry=hurry)
-            case Forward(run, signum):
-                self.forward(run, signum)
-            case Results(run, results) if run in self._pending:
-                self._gather(self._pending[run], peer, results)
+        """A neighbour's message about a remote run; nothing comes of one about a run that is over."""
+        match message:  # what comes most stands first
+            case Results():
+                pending = self._pending.get(message.run)
+                if pending is not None:
+                    self._gather(pending, peer, message.results)
+            case Exec():
+                self._received_exec(message)
+            case Abort():
+                self.abort(message.run, hurry=message.hurry)
+            case Forward():
+                self.forward(message.run, message.signum)
             case Said(run, rank, stream, text):
                 self._said(run, rank, stream, text)
-            case ShellFailed(run, rank):
-                self._shell_failed(run, rank)
+            case ShellFailed():
+                self._shell_failed(message.run, message.rank)
             case _:
-                pass  # of a run that is over
+                pass
+
+    def _received_exec(self, message: Exec) -> None:
+        rungs = tuple(Rung(signum, wait_ns) for signum, wait_ns in message.ladder)
+        targets = frozenset(message.targets) or None
+        pending = Pending(message.run, targets, lambda: self._send_up(pending), rungs)
+        self.begin(pending, message.command)
 
     def begin(self, pending: Pending, command: Command) -> None:
         """Start it here and hand it on to the children; ranks behind a child that is not there fail at once."""
@@ -208,6 +230,7 @@ class Rexec:
             self._node.cancel(timer)
             del self._pending[pending.run]
             pending.over()
+            pending.forget()  # whom it told knows it too: a circle that nobody else would undo
         elif self._node.rank and not self._node.is_armed(timer):
             self._node.arm(timer, RESULT_BATCH_NS, lambda: self._send_up(pending))
 
@@ -338,8 +361,7 @@ class Rexec:
         """Nobody wants to know of that run any more; its processes run on."""
         pending = self._pending.get(run)
         if pending is not None:
-            pending.progress = pending.said = None
-            pending.over = _nothing
+            pending.forget()
 
 
 def _nothing() -> None:

@@ -137,7 +137,7 @@ class Run:
             self._rung(self._ladder.hurry())
 
     def hurry(self) -> None:
-        """A signal asks for the end: step on the ladder, or one rung further (DESIGN 5)."""
+        """A signal asks for the end: step on the ladder, or one rung further."""
         if self._ladder is None:
             self.abort()
         else:

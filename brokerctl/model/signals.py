@@ -58,6 +58,9 @@ def _terminate(node: Node, broker: Broker, signum: int) -> None:
             _in_finalize(node, broker)
         case _:
             node.log("broker", INFO, f"ignored signal {signum} in {broker.state}")
+            if broker.state is State.SHUTDOWN and not broker.signalled:
+                broker.signalled = True
+                broker.explain(WARNING, "a signal asks for this stop now: rc3 will have its timeout")
 
 
 def _stop(broker: Broker, event: Event) -> None:

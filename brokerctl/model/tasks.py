@@ -18,6 +18,10 @@ SIGTERM, SIGKILL = 15, 9
 # `release` comes some milliseconds after `finish` (FLUX.md 51: recorded 2 to 14).
 RELEASE_NS = 5 * MS
 NOBODY = -1
+# A shell that is left when its job was killed is killed so many times later (a real Flux 0.88: 25 s after the exception
+# of FLUX.md 93, by default); the job ends with exit code 1 then.
+SHELL_KILL_FACTOR = 5
+SHELLS_KILLED = 1 << 8
 SHELL_FAILED = "flux_job_event_watch_get: Function not implemented"
 
 
@@ -76,8 +80,16 @@ class Tasks:
         if manager.node.settings.shells_hang:
             job.hung = True
             manager.raise_exception(job, "exec", 0, SHELL_FAILED)
+            after_ns = SHELL_KILL_FACTOR * manager.node.settings.exec_kill_timeout_ns
+            manager.node.arm(f"shells {job.id}", after_ns, lambda: self._shells_killed(job))
         elif not job.fatal:
             manager.raise_exception(job, "exec", 0, f"broker stops on {manager.node.tree.describe([rank])}")
+
+    def _shells_killed(self, job: Job) -> None:
+        """The shells that were left are killed at last, and the job ends."""
+        job.hung = False
+        if not self.running(job):
+            self.finish(job, SHELLS_KILLED)
 
     def unload(self) -> None:
         """The job manager goes."""

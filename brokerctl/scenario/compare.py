@@ -1,4 +1,4 @@
-"""Whether two traces tell the same: the same sequence per rank and component, whatever the times (DESIGN 2)."""
+"""Whether two traces tell the same: the same sequence per rank and component, whatever the times."""
 
 from __future__ import annotations
 

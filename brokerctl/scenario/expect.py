@@ -8,11 +8,11 @@ one scenario.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from brokerctl import durations
 from brokerctl.check.invariants import INVARIANTS
-from brokerctl.check.reader import Finding
+from brokerctl.check.reader import Dispatch, Finding, See, Wants
 from brokerctl.errors import ScenarioError
 from brokerctl.ids import idset
 from brokerctl.logs.fluxlog import TOLD, as_flux_log
@@ -48,9 +48,13 @@ class InOrder:
         if self._found < len(self._wanted) and self._matches(self._wanted[self._found], text):
             self._found += 1
 
+    def is_over(self) -> bool:
+        """All of them have come."""
+        return self._found == len(self._wanted)
+
     def missing(self, what: str) -> str:
         """One line about the first text that didn't come, or nothing."""
-        if self._found == len(self._wanted):
+        if self.is_over():
             return ""
         after = f" after {self._wanted[self._found - 1]!r}" if self._found else ""
         return f"expected {self._wanted[self._found]!r}{after}, got no such {what}"
@@ -68,7 +72,7 @@ class Expectations:
         self._names = JobNames(scenario.restored)
         self._has_jobs = bool(scenario.jobs())
         known = scenario.jobs()
-        self._index = 0
+        self._lines = 0
         self._clock = StopClock() if clock is None else clock
         self._losses = _losses(expect.lost, tree, f"{where}.lost")
         self._exits = {_rank(key, size, f"{where}.exits"): code for key, code in expect.exits.items()}
@@ -92,57 +96,46 @@ class Expectations:
         self._log = InOrder(expect.log, lambda wanted, text: wanted in text)
         self._notify = InOrder(expect.notify, lambda wanted, text: text.startswith(wanted))
         self._logs = bool(expect.log or expect.no_log)
-        self._ranks = {0, *self._watchers, *self._moved, *(rank for rank, _run in self._actions)}
+        self._ranks = {0, UNIT, *self._watchers, *self._moved, *(rank for rank, _run in self._actions)}
         self._unwanted: list[tuple[str, str]] = []
+        self._parts = Dispatch(self._readers())
         for name in expect.violates:
             if name not in INVARIANTS:
                 raise ScenarioError(f"{where}.violates: no invariant {name!r}; known are {', '.join(INVARIANTS)}")
         self.checks = _count(expect) + self._jobs.checks + self.unit.checks
 
-    @property
-    def wants(self) -> frozenset[type]:
-        """The kinds that the table speaks of."""
+    def _readers(self) -> Iterator[tuple[Wants, See]]:
+        """Who looks at which kinds, in this order; only what the table speaks of."""
         expect = self._expect
-        kinds = self._clock.wants.union(*(watcher.moment.wants for one in self._watchers.values() for watcher in one))
-        if expect.actions:
-            kinds |= {Ended}
-        if expect.notify:
-            kinds |= {Notify}
+        yield self._clock.wants, self._clock.see
         if self._losses is not None:
-            kinds |= self._losses[1].wants
-        kinds |= self._jobs.wants
-        kinds |= self.unit.wants
-        if self._has_jobs and self._logs:
-            kinds |= {JobEvent}
-        return kinds | TOLD if self._logs else kinds
+            yield self._losses[1].wants, self._losses[1].see
+        yield self._jobs.wants, self._jobs.see
+        yield self.unit.wants, self._see_unit
+        moments = [watcher.moment.wants for watchers in self._watchers.values() for watcher in watchers]
+        yield frozenset().union(*moments), self._see_moments
+        if expect.transitions:
+            yield frozenset({Moved}), self._see_moved
+        if expect.actions:
+            yield frozenset({Ended}), self._see_ended
+        if expect.notify:
+            yield frozenset({Notify}), self._see_notify
+        if self._logs and self._has_jobs:
+            yield frozenset({JobEvent}), self._names.see
+        if self._logs:
+            yield TOLD, self._see_log
+
+    @property
+    def wants(self) -> Wants:
+        """The kinds that the table speaks of."""
+        return self._parts.wants
 
     def see(self, line: Line) -> None:
         """The next line of the run."""
-        what, rank = line.what, line.rank
         if self._clock.begun_ns is None:
             self._begin(line)
-        if rank == UNIT:
-            self.unit.see(line)
-        if rank not in self._ranks and not self._logs:
-            return
-        if rank == 0:
-            self._clock.see(line)
-            if self._losses is not None:
-                self._losses[1].see(line)
-            self._jobs.see(line)
-            self._names.see(line)
-        for watcher in self._watchers.get(rank, ()):
-            watcher.see(self._index, line)
-        self._index += 1
-        if isinstance(what, Moved):
-            if rank in self._moved:
-                self._moved[rank].append(f"{what.event} {what.old} {what.new}")
-        elif isinstance(what, Ended):
-            self._ended[rank, what.run] = what.rc
-        elif isinstance(what, Notify) and rank == 0:
-            self._notify.see(what.text)
-        if self._logs:
-            self._see_log(as_flux_log(line, self._hosts))
+        if line.rank in self._ranks or self._logs:
+            self._parts.see(line)
 
     def _begin(self, line: Line) -> None:
         """The first line of the run, of whichever rank: times count from there."""
@@ -152,7 +145,32 @@ class Expectations:
                 if watcher.moment.kind == "time":
                     watcher.see(0, line)
 
-    def _see_log(self, text: str | None) -> None:
+    def _see_unit(self, line: Line) -> None:
+        if line.rank == UNIT:
+            self.unit.see(line)
+
+    def _see_moments(self, line: Line) -> None:
+        self._lines += 1
+        for watcher in self._watchers.get(line.rank, ()):
+            watcher.see(self._lines, line)
+
+    def _see_moved(self, line: Line) -> None:
+        moved, what = self._moved.get(line.rank), line.what
+        if moved is not None and isinstance(what, Moved):
+            moved.append(f"{what.event} {what.old} {what.new}")
+
+    def _see_ended(self, line: Line) -> None:
+        if isinstance(line.what, Ended):
+            self._ended[line.rank, line.what.run] = line.what.rc
+
+    def _see_notify(self, line: Line) -> None:
+        if line.rank == 0 and isinstance(line.what, Notify):
+            self._notify.see(line.what.text)
+
+    def _see_log(self, line: Line) -> None:
+        if self._log.is_over() and not self._expect.no_log:
+            return
+        text = as_flux_log(line, self._hosts)
         if text is not None:
             if self._has_jobs:
                 text = f"{text}\n{self._names.named(text)}"  # a job's id or its name, as the scenario likes

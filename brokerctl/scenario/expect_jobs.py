@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from brokerctl import durations
@@ -17,6 +18,7 @@ from brokerctl.scenario.sets import rank_set
 
 # Times of a job are a scenario's own, but for what messages take; in real time much more passes.
 TOLERANCE_NS = 50 * durations.MS
+_INTEGER = re.compile("-?[0-9]{1,18}")
 
 
 class JobExpectations:
@@ -133,7 +135,7 @@ def _event(row: str, where: str) -> tuple[str, dict[str, object]]:
             context[key.strip()] = value
         else:
             value, _space, rest = rest.partition(" ")
-            context[key.strip()] = int(value) if value.lstrip("-").isdigit() else {"true": True}.get(value, value)
+            context[key.strip()] = int(value) if _INTEGER.fullmatch(value) else {"true": True}.get(value, value)
         rest = rest.strip()
     return name, context
 

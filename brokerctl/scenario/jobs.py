@@ -18,7 +18,8 @@ from brokerctl.model import jobstore
 from brokerctl.model.job import JobSpec
 from brokerctl.records import Asked, Command, JobEvent, Line
 from brokerctl.scenario import moments, puppets
-from brokerctl.scenario.format import HoldEntry, JobEntry, Scenario, ScenarioFile, ScriptEntry
+from brokerctl.scenario.format import Scenario, ScenarioFile
+from brokerctl.scenario.jobtables import HoldEntry, JobEntry, ScriptEntry
 from brokerctl.scenario.sets import rank_set
 from brokerctl.settings import Hold, Housekeeping, NodeService, Perilog
 from brokerctl.worlds.contract import Deed, Deliver, Step

@@ -83,7 +83,7 @@ class Shift:
         def see(line: Line) -> None:
             number = line.n + first.get(line.rank, 0)
             self._next[line.rank] = number + 1
-            sink(msgspec.structs.replace(line, t_ns=line.t_ns + base_ns, n=number) if base_ns else line)
+            sink(msgspec.structs.replace(line, t_ns=line.t_ns + base_ns, n=number) if first else line)
 
         return see
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from brokerctl.model.lifecycle import State
 from brokerctl.model.tree import Tree
-from brokerctl.records import Disconnect, Goodbye, Hello, Line, Lost, Moved, Offline, Received, Send
+from brokerctl.records import Disconnect, Goodbye, Hello, Line, Lost, Moved, Offline, Online, Received, Send
 
 
 class Losses:
-    """Reads the leader's lines. A child's loss counts for its whole subtree but for who had left before."""
+    """Reads the leader's lines of a run. A child's loss counts for its whole subtree but for who had left before."""
 
     wants: frozenset[type] = frozenset({Received, Lost, Send, Moved})
 
@@ -19,8 +19,10 @@ class Losses:
         self.lost: set[int] = set()
 
     def see(self, line: Line) -> None:
-        """The next line of the leader."""
+        """The next line of the run."""
         what = line.what
+        if line.rank:
+            return
         if isinstance(what, Received):
             self._received(what)
         elif isinstance(what, Lost):
@@ -38,6 +40,8 @@ class Losses:
         elif isinstance(message, Goodbye) and what.peer in self._connected:
             self._connected.discard(what.peer)
             self._gone.update(self._tree.subtree(what.peer))
+        elif isinstance(message, Online):
+            self._gone.difference_update(message.ranks)
         elif isinstance(message, Offline):
             if message.why != "left":
                 self.lost.update(message.ranks)

@@ -32,6 +32,8 @@ from brokerctl.worlds.contract import Fault, FaultKind, Outcome, Resolved, World
 WORLDS = ("sim", "live", "systemd", "flux")
 # Nobody waits longer for a real run that hangs; virtual time costs nothing.
 LIVE_HORIZON_NS = 1 * MINUTE
+# Flux's own goodbye may take a minute, and so may the unloading of its modules (FLUX.md 37).
+FLUX_HORIZON_NS = 3 * MINUTE
 # More ranks than this, and no reader may ask for every line.
 EVERY_LINE_MAX = 1000
 # Who held a stop up: the longest few, and not who took no time that anybody would notice.
@@ -138,14 +140,11 @@ def _run(
     all_lines = real_time or sink is not None
     readers = _Readers(judged, resolved, tell, sink, watch, all_lines=all_lines, invariants=modelled)
     limit_ns = horizon_ns(scenario)
+    if real_time:
+        limit_ns = min(limit_ns, LIVE_HORIZON_NS if modelled else FLUX_HORIZON_NS)
     begun_ns = time.monotonic_ns()
     try:
-        outcome = where.run(
-            resolved,
-            readers.dispatch.see,
-            min(limit_ns, LIVE_HORIZON_NS) if real_time else limit_ns,
-            readers.dispatch.wants,
-        )
+        outcome = where.run(resolved, readers.dispatch.see, limit_ns, readers.dispatch.wants)
     except BrokerctlError as error:
         # The world itself could not go on: nothing was shown about the scenario, and that is no pass.
         readers.story.finish()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 TEXT_MAX = 65_536
@@ -49,10 +48,17 @@ def host_list(text: str, size: int) -> list[str]:
             raise ValueError(f"{host[:40]!r} is no host; expected such as picl[0-3]")
         if any(_number(last) - _number(first) >= size for first, last in _RANGE.findall(host)):
             raise ValueError(f"{text[:40]!r} has more than {size} hosts")
-        try:
-            hosts += map(str, NodeSet(host, resolver=RESOLVER_NOGROUP)) if "[" in host else [host]
-        except (NodeSetException, ValueError):
-            raise ValueError(f"{host[:40]!r} is no host; expected such as picl[0-3]") from None
+        hosts += _expanded(host) if "[" in host else [host]
         if len(hosts) > size:
             raise ValueError(f"{text[:40]!r} has more than {size} hosts")
     return hosts
+
+
+def _expanded(host: str) -> list[str]:
+    # 15 ms of the 300 that a simulation of one broker takes; most of these name no hosts.
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        return list(map(str, NodeSet(host, resolver=RESOLVER_NOGROUP)))
+    except (NodeSetException, ValueError):
+        raise ValueError(f"{host[:40]!r} is no host; expected such as picl[0-3]") from None

@@ -32,6 +32,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 FOREVER = Span(None, None)
+_RANDOM = Random()  # seeded before each use
 
 
 class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +60,11 @@ class PuppetSpec(msgspec.Struct, frozen=True, kw_only=True):
 def part(spec: PuppetSpec, seed: int, rank: int, nth: int) -> Part:
     """What the `nth` process (from 0) of this puppet on this rank does."""
     runs = spec.runs.get(rank, spec.runs[-1])
-    # Most puppets draw nothing, and a seeded generator costs more than all else here.
-    random = Random(f"{seed}/{spec.name}/{rank}/{nth}") if runs.is_drawn() or spec.leaves_run.is_drawn() else None
+    # Most puppets draw nothing, and to seed a generator costs more than all else here; to make one as much again.
+    random = None
+    if runs.is_drawn() or spec.leaves_run.is_drawn():
+        random = _RANDOM
+        random.seed(f"{seed}/{spec.name}/{rank}/{nth}")
     return _part(spec, runs.draw(random), spec.statuses.get(rank, spec.statuses[-1]), spec.leaves_run.draw(random))
 
 

@@ -19,7 +19,7 @@ from brokerctl.worlds.sim.agenda import Agenda
 
 
 class SimpyQueue(Agenda):
-    """The agenda with SimPy's environment in the place of its heap; SimPy too keeps equal times in order."""
+    """The agenda with SimPy's environment in the place of its own queue; SimPy too keeps equal times in order."""
 
     def __init__(self) -> None:
         super().__init__()

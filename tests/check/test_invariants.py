@@ -5,7 +5,7 @@ import pytest
 from brokerctl.check.invariants import INVARIANTS
 from brokerctl.durations import S
 from brokerctl.model.tree import Tree
-from brokerctl.records import Asked, Command, Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
+from brokerctl.records import Asked, Booted, Command, Ended, Exit, Fired, Hangup, Kill, Line, Lost, Moved, Signal, Start
 from brokerctl.trace import Topology
 from tests.driver import action, settings
 
@@ -155,6 +155,20 @@ def test_leaves_to_root_counts_what_the_parent_knows_and_not_the_child():
 
 def test_leaves_to_root_begins_anew_with_a_new_life():
     assert early(*JOINED, (0, moved("load-builtins", "join")), RC3) == []
+
+
+LIFE = (Booted(), moved("load-builtins", "join"))
+
+
+def test_a_life_that_was_killed_says_nothing_of_the_next():
+    made = settings("hardened", cleanup=ONE, cleanup_timeout_ns=2 * S)
+    requested = (moved("quorum", "run"), Asked("shutdown"), moved("run", "cleanup"))
+    killed = (*LIFE, *STOP, 2, Fired("cleanup-timeout"), start("cleanup.0"), Kill("cleanup.0", 1, "all"))
+    done = (ended("cleanup.0", 0), moved("cleanup", "shutdown"), Exit(0))
+    later = (*LIFE, *requested, start("cleanup.0"), 90_000, *done)
+    for name in ("bounds-held", "honest-exit", "starts-end", "nothing-after-abort"):
+        assert found(name, made, *killed, 7200, *later) == []
+        assert found(name, made, *killed, ended("cleanup.0", 129), 7200, *later) == []
 
 
 def test_nothing_after_abort_tells_a_signals_kill_from_another_one():

@@ -7,6 +7,7 @@ from brokerctl.durations import S
 from brokerctl.model.tree import Tree, flat
 from brokerctl.records import (
     Allocated,
+    Booted,
     Command,
     Drain,
     Ended,
@@ -131,3 +132,29 @@ def test_no_deadlock():
     assert found("no-deadlock", *chain, Waiting("d", "a")) == ["d waits for a; a waits for b; b waits for d"]
     assert found("no-deadlock", *chain, Served("b", "d"), Waiting("d", "a")) == []
     assert found("no-deadlock", Waiting("a", "a")) == ["a waits for a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("one-job-a-core", (A, given("A", 1)), (B, given("B", 1))),
+        ("epilogs-apart", (A, *ran("A", "task", 1)), (B, given("B", 1))),
+        ("epilogs-apart", (A, ran("A", "epilog", 1)[0]), (B, given("B", 1))),
+        ("jobs-in-order", (event("A", "clean"),), (A,)),
+        ("jobs-in-order", (event("A", "alloc"),), (A, event("A", "clean"))),
+        ("starts-finish", (event("A", "start"),), (Exit(0),)),
+        ("drained-are-spared", (Drain((1,), "why"),), (A, given("A", 1))),
+        ("releases-add-up", (A,), (given("A", 1), Freed("ƒA", (1,)))),
+    ],
+)
+def test_each_life_of_the_leader_is_judged_by_itself(name, before, after):
+    assert found(name, *before, *after) != []
+    assert found(name, *before, Booted(), *after) == []
+    assert found(name, *before, (1, Booted()), *after) != [], "a follower's life is none of the leader"
+
+
+def test_quiet_services_are_as_they_were_declared_when_a_life_of_the_leader_begins():
+    made = settings(services=(NodeService(name="mountd", active=False, quiet=True),))
+    on = Service("mountd", (1,), active=True, by="x")
+    assert found("quiet-services", on, given("A", 1), event("A", "start"), made=made) != []
+    assert found("quiet-services", on, Booted(), given("A", 1), event("A", "start"), made=made) == []

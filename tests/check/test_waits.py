@@ -101,3 +101,9 @@ def test_of_many_only_the_longest_are_kept():
     culprits = waits(*entries).culprits()
     assert len(culprits) == OVER_MAX
     assert culprits[0].who == f"cleanup.{5 * OVER_MAX - 1}"
+
+
+def test_a_new_life_waits_for_nothing_that_an_earlier_one_has_waited_for():
+    killed = [(0, 0, start()), (1, 0, Signal(15)), (1, 0, moved("run", "cleanup"))]
+    reader = waits(*killed, (5, 0, moved("load-builtins", "join")), (6, 0, start("rc2.0")), (9, 0, ended("rc2.0")))
+    assert reader.culprits() == []

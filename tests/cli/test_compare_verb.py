@@ -94,6 +94,12 @@ def test_a_recording_is_compared_with_a_scenario_by_what_was_recorded(compare):
     assert "\n  … " in out
 
 
+@pytest.mark.parametrize("name", ["48-restart-pending-job", "49-second-restart-after-stuck-job"])
+def test_a_recording_of_a_later_life_is_compared_with_the_last_one_and_all_that_eventlogs_have(compare, name):
+    code, out, _ = compare(CONFORMANCE / "recorded" / f"{name}.json", CONFORMANCE / "scenarios" / f"{name}.toml")
+    assert code == 0, out
+
+
 def test_an_attribute_from_the_command_line_counts_on_both_sides(compare):
     recorded = CONFORMANCE / "recorded" / f"{NAME}.json"
     scenario = CONFORMANCE / "scenarios" / f"{NAME}.toml"

@@ -208,6 +208,19 @@ def test_a_file_that_was_changed_is_removed_only_by_force(folder, capsys):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("before", ["", "[Service]\n"])
+@pytest.mark.parametrize("aside", [".disabled", ".disabled.1"])
+def test_what_was_disabled_is_removed_as_well(folder, capsys, before, aside):
+    path = folder / DROP_IN
+    if before:
+        path.parent.mkdir()
+        path.write_text(before)
+    assert run(capsys, "--install", str(folder), DROP_IN, "--force")[0] == 0
+    path.rename(path.with_name(path.name + aside))
+    assert run(capsys, "--uninstall", str(folder))[0] == 0
+    assert contents(folder) == ({DROP_IN: before} if before else {})
+
+
 def test_a_unit_of_somebody_else_is_never_removed(folder, capsys):
     (folder / "brokerctl@.service").write_text("[Service]\n")
     code, _, err = run(capsys, "--uninstall", str(folder), "--force")
@@ -232,6 +245,9 @@ def test_executables_and_examples_are_installed_where_they_are_named(folder, cap
     assert stat.S_IMODE((folder / "flux-x").stat().st_mode) == 0o755
     assert (folder / "flux-x").read_text().startswith(f"#!{sys.executable} -I\n")
     assert stat.S_IMODE((folder / "x.toml").stat().st_mode) == 0o644
+    code, out, _ = run(capsys, "--uninstall", str(folder), *sources)
+    assert (code, "daemon-reload" in out) == (0, False)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -258,6 +274,14 @@ def test_a_directory_that_others_can_write_to_is_refused(folder, capsys):
     folder.chmod(0o777)
     code, _, err = run(capsys, "--install", str(folder))
     assert (code, "has mode 0777" in err) == (2, True)
+
+
+def test_a_directory_of_drop_ins_that_others_can_write_to_is_refused(folder, capsys):
+    (folder / "flux.service.d").mkdir()
+    (folder / "flux.service.d").chmod(0o777)
+    code, _, err = run(capsys, "--install", str(folder))
+    assert (code, "flux.service.d: has mode 0777" in err) == (2, True)
+    assert list((folder / "flux.service.d").iterdir()) == []
 
 
 def test_a_link_in_place_of_a_directory_of_drop_ins_is_not_followed(folder, tmp_path, capsys):
@@ -290,16 +314,16 @@ def test_who_else_can_change_what_root_runs_is_named(tmp_path):
     tool = tmp_path / "bin" / "python"
     tool.parent.mkdir()
     tool.touch()
-    assert [line for line in units_installed.untrusted(tool) if str(tmp_path) in line] == []
+    assert [line for line in units_installed.exposed(tool) if str(tmp_path) in line] == []
     tool.parent.chmod(0o777)
     link = tmp_path / "python"
     link.symlink_to(tool)
-    (line,) = [line for line in units_installed.untrusted(link) if str(tmp_path) in line]
+    (line,) = [line for line in units_installed.exposed(link) if str(tmp_path) in line]
     assert line == f"{tool.parent}: has mode 0777: who can write there decides what root runs"
     if os.geteuid() == 0:
         tool.parent.chmod(0o755)
         os.chown(tool, 65534, 65534)
-        assert f"{tool}: belongs to uid 65534: who can write there decides what root runs" in units_installed.untrusted(
+        assert f"{tool}: belongs to uid 65534: who can write there decides what root runs" in units_installed.exposed(
             tool
         )
 

@@ -58,6 +58,30 @@ def test_it_tells_log_eventlogs_notifications_and_exits_by_time():
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "code"), [("exited with rc=7", 7), ("Segmentation fault", 139), ("Aborted", 134), ("Killed", 0)]
+)
+def test_the_code_of_a_broker_that_has_failed_is_what_its_starter_said_of_it(said, code):
+    run = msgspec.structs.replace(RUN, observed=Observed(rank0_transitions=[], broker_rc={"1": said}))
+    assert [what.code for _, rank, what in told(run) if isinstance(what, Exit) and rank == 1] == [code]
+
+
+def drained(*events):
+    run = msgspec.structs.replace(RUN, observed=Observed(rank0_transitions=[], drained=list(events)))
+    return [(t_ns, what) for t_ns, _, what in told(run) if isinstance(what, Drain)][:-1]  # the last one was logged
+
+
+def test_who_is_drained_when_a_later_life_begins_is_told_though_flux_logs_it_no_more():
+    early = Event(-5, "drain", {"idset": "0-1,3", "nodelist": "a,b,d", "reason": "epilog failed for job ƒ2UzHM"})
+    back = Event(-4, "undrain", {"idset": "1", "nodelist": "b"})
+    now = Event(1.1, "drain", {"idset": "1-2", "reason": "epilog failed for job ƒ2UzHM"})
+    reason = "epilog failed for job job"
+    assert drained(early, back, now) == [(10_000_000, Drain((0,), reason)), (10_000_000, Drain((3,), reason))]
+    assert drained(now) == []
+    with pytest.raises(TraceError, match=r"drained: drain at -5.*: no idset"):
+        drained(Event(-5, "drain", {"idset": "x"}))
+
+
 def test_lines_of_a_rank_are_numbered_without_gaps():
     lines = recording.lines(RUN)
     for rank in (0, 1):

@@ -1,4 +1,4 @@
-"""The bounds: the one place that adds timeouts (DESIGN 5)."""
+"""The bounds: the one place that adds timeouts."""
 
 import msgspec
 from hypothesis import given

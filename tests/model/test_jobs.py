@@ -4,7 +4,7 @@ import pytest
 
 from brokerctl.durations import S
 from brokerctl.model.puppet import Reaction
-from brokerctl.records import Answer, Asked, Waiting
+from brokerctl.records import Answer, Asked, Start, Waiting
 from brokerctl.settings import Hold, Housekeeping, Perilog
 from tests.stage import Story
 
@@ -76,6 +76,21 @@ def test_a_job_that_the_instance_can_never_run_is_refused():
     story.signal(5).run()
     errors = [body.get("error") for body in answers(story, "submit")]
     assert errors == ["unsatisfiable: the instance has not that much"] * 2
+
+
+@pytest.mark.parametrize("spec", [{"ranks": (1, 1)}, {"cores": 0}, {"cores": -1}])
+def test_a_job_that_would_wait_for_ever_or_have_nothing_is_refused(spec):
+    story = instance(2)
+    story.job(2, "odd", story.puppet("task", 1), **spec).job(3, "next", story.puppet("task", 1)).signal(9).run()
+    assert answers(story, "submit")[0] == {"error": "unsatisfiable: a rank stands there twice, or no core is wanted"}
+    assert story.events("next")[-1] == "clean"
+
+
+@pytest.mark.parametrize("word", ["9" * 5000, "-1", "1" * 10, "²", ""])
+def test_a_rank_that_is_no_number_of_a_rank_is_not_disconnected(word):
+    story = instance(2)
+    story.ask(2, "disconnect", word).signal(9).run()
+    assert answers(story, "disconnect") == [{"error": "expected one rank"}]
 
 
 # ---- cancel, exceptions
@@ -209,6 +224,7 @@ def test_jobs_are_managed_by_the_leader_only():
         (("job",), "expected a job, the name of an event, and KEY=VALUE"),
         (("job", "epilog-finish"), "epilog-finish needs description=NAME"),
         (("job", "dws_environment", "x"), "'x' is no KEY=VALUE"),
+        (("job", "epilog-start", "name=x"), "epilog-start needs description=NAME"),
         (("job", "exception", "type=x"), "an exception is raised, not posted"),
     ],
 )
@@ -223,6 +239,43 @@ def test_any_other_event_may_be_posted_and_holds_nothing():
     story.job(1, "job", story.puppet("task", 10)).ask(3, "post-event", "job", "dws_environment", "n=3").signal(20).run()
     assert dict(story.events("job", contexts=True))["dws_environment"] == {"n": 3}
     assert story.events("job")[-1] == "clean"
+
+
+@pytest.mark.parametrize("name", ["dws-start", "dws-finish"])
+def test_only_prologs_and_epilogs_are_actions_whatever_an_event_is_called(name):
+    story = instance(1)
+    story.job(1, "job", story.puppet("task", 10)).ask(3, "post-event", "job", name).signal(20).run()
+    assert name in story.events("job")
+    assert story.events("job")[-1] == "clean"
+
+
+def test_a_number_that_no_eventlog_can_hold_is_posted_as_text():
+    long, longest = "9" * 19, "9" * 5000
+    story = instance(1)
+    words = ("job", "measured", "least=007", f"long={long}", f"longest={longest}", "description=5")
+    story.job(1, "job", story.puppet("task", 10)).ask(3, "post-event", *words).signal(20).run()
+    context = dict(story.events("job", contexts=True))["measured"]
+    assert context == {"least": 7, "long": long, "longest": longest, "description": "5"}
+    assert story.outcome.exits == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("at", "name"),
+    [
+        *((at, name) for at in (2.5, 3.5, 6.5) for name in ("validate", "depend", "priority", "flux-restart", "alloc")),
+        (3.5, "finish"),
+        (6.5, "finish"),
+    ],
+)
+def test_an_event_that_is_posted_again_moves_no_job_and_starts_nothing_twice(at, name):
+    """2.5 s is in its prolog, 3.5 s in its task, 6.5 s in its epilog."""
+    story = instance(2, prolog={"runs": 1}, epilog={"runs": 3}, housekeeping={"runs": 1})
+    story.job(2, "job", story.puppet("task", 3), nodes=2).ask(at, "post-event", "job", name).signal(30).run()
+    starts = [(line.rank, line.what.run) for line in story.lines if isinstance(line.what, Start)]
+    assert len(starts) == len(set(starts)), "no run has the name of another one"
+    assert sum(run.startswith("job.") for _, run in starts) == 2 * 4
+    assert story.events("job")[-1] == "clean"
+    assert story.outcome.exits == {0: 0, 1: 0}
 
 
 def test_an_action_is_held_until_it_is_released():

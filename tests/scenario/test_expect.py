@@ -23,6 +23,7 @@ from brokerctl.records import (
     Moved,
     Notify,
     Offline,
+    Online,
     Received,
     Send,
     Signal,
@@ -194,6 +195,11 @@ def test_who_left_before_is_not_lost():
 def test_losses_further_down_and_ranks_that_were_shed_count():
     assert lost(Received(1, Offline((3,), "lost"))) == {3}
     assert lost(Received(1, Offline((4,), "shed")), Send(1, Disconnect()), Hangup(1)) == {1, 3, 4}
+
+
+def test_one_who_left_and_came_back_can_be_lost():
+    back = Received(1, Online((3,)))
+    assert lost(Received(1, Offline((3,), "left")), back, Lost(1, "gone")) == {1, 3, 4}
 
 
 def test_one_who_never_said_hello_in_this_life_is_not_lost():

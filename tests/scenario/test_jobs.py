@@ -91,6 +91,12 @@ def test_expectations_of_jobs_are_told_with_expected_and_got(tmp_path):
     assert told["expect.freed.job"] == "expected rank 0 to be given back after 5s, got after 0s"
 
 
+@pytest.mark.parametrize("value", ["--5", "²", "5-", "9" * 5000])
+def test_what_is_no_integer_is_expected_as_text(tmp_path, value):
+    result = runner.run(load(tmp_path, JOB + f'[expect]\nevents.job = ["finish status={value}"]\n'), "sim")
+    assert [failure.name for failure in result.failures] == ["expect.events.job"]
+
+
 def test_a_deadlock_that_was_expected_and_is_none_is_told(tmp_path):
     result = runner.run(load(tmp_path, JOB + '[expect]\nwaits = ["a waits for b"]\n'), "sim")
     assert [failure.text for failure in result.failures] == [
@@ -168,6 +174,14 @@ def test_all_lives_are_told_and_a_failure_names_its_life(tmp_path):
         assert [line.n for line in lines if line.rank == rank] == list(range(sum(line.rank == rank for line in lines)))
     times = [line.t_ns for line in lines]
     assert times == sorted(times)
+
+
+def test_lines_are_numbered_on_after_a_life_that_took_no_time(tmp_path):
+    body = '[puppet.none]\nstart = "not-found"\n[[rc1]]\npuppet = "none"\n[[run]]\n[[run]]\n'
+    lines = []
+    runner.run(load(tmp_path, body, 'about = "x"\npolicy = "hardened"\n'), "sim", sink=lines.append)
+    assert {line.t_ns for line in lines} == {0}
+    assert [line.n for line in lines] == list(range(len(lines)))
 
 
 def test_an_error_in_a_later_life_is_told_before_the_first_runs(tmp_path):

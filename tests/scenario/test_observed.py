@@ -83,3 +83,20 @@ def test_an_exit_code_is_compared():
     found = differ(observed(one, 1), observed(two, 1))
     assert found is not None
     assert (found.rank, found.component, found.index) == (0, "exit", 0)
+
+
+def test_a_message_of_a_dump_is_left_out_with_its_extension_and_with_nothing_else():
+    dump, extension = Notify("STATUS=flux-dump(1) has archived 3 keys"), Notify("EXTEND_TIMEOUT_USEC=90000000")
+    status = Notify("STATUS=Running flux modprobe rc3")
+    assert seen(status, extension, dump, extension, dump) == {(0, "notify"): [status]}
+    assert seen(status, dump) == {(0, "notify"): [status]}
+    assert seen(dump) == {(0, "notify"): []}
+
+
+def test_how_long_a_broker_was_silent_when_that_was_noticed_is_not_compared():
+    one, other = (
+        Log("overlay", 3, f"broker on vm (rank 1) has been unresponsive for {told}") for told in ("2s", "34s")
+    )
+    assert (
+        seen(one) == seen(other) == {(0, "overlay"): [Log("overlay", 3, "broker on vm (rank 1) has been unresponsive")]}
+    )

@@ -108,6 +108,8 @@ essential = true
         ),
         (UNIT_TABLE + "KillMode = []\n", "unit.KillMode: is a list; expected text or a number"),
         (UNIT_TABLE + 'exec-stop = ["nobody"]\n', "unit.exec-stop[0]: unknown puppet 'nobody'; known are main, and"),
+        (UNIT_TABLE + 'exec-stop = ["brokerctl stopp"]\n', "unit.exec-stop[0]: unknown puppet 'brokerctl stopp'"),
+        (UNIT_TABLE + "User = 'a\\'\n", "unit.User: 'a\\\\' is no line; expected printable text"),
         (UNIT_TABLE + 'exec-stop = "main"\n', "u.toml: unit: exec-stop: expected 'array"),
         (UNIT_TABLE + 'stop = ["main"]\n', "u.toml: unit: object contains unknown field 'stop'"),
         (UNIT_TABLE + 'exec-start = ["main"]\n', "unit.main: stands beside exec-start; expected one of them"),

@@ -3,7 +3,7 @@
 import pytest
 
 from brokerctl.durations import S
-from brokerctl.records import Exec, Line, Lost, Received, Send, Unreachable
+from brokerctl.records import Exec, Line, Lost, Notify, Received, Send, Unreachable
 from tests.stage import Story
 
 
@@ -360,3 +360,18 @@ def test_a_follower_whose_parent_is_lost_in_rc1_never_waits_for_a_quorum():
     story.fault(1, "crash", 0).run(horizon=30)
     assert "quorum-fail: quorum->shutdown" in story.moves(1)
     assert story.outcome.exits == {1: 1}
+
+
+@pytest.mark.parametrize(("after", "outcome", "asked_s"), [(5, "ended", 313), (None, "stuck", 90)])
+def test_hardened_a_signal_while_a_requested_stop_waits_for_children_bounds_rc3(after, outcome, asked_s):
+    story = Story(2, policy="hardened", sd_notify=True, sd_stop_timeout_ns=90 * S)
+    story.fields["rc3"] = (story.puppet("rc3", {0: None, -1: 0.1}),)
+    story.fault(2, "freeze", 1).ask(3, "shutdown").fault(10, "thaw", 1)
+    if after is not None:
+        story.signal(after)
+    assert story.run().kind == outcome
+    assert story.broken() == set()
+    begun_ns = int(story.entered(0, "finalize") * S)
+    told = [line.what.text for line in story.lines if line.t_ns >= begun_ns and isinstance(line.what, Notify)]
+    asked = next(text for text in told if text.startswith("EXTEND_TIMEOUT_USEC="))
+    assert asked == f"EXTEND_TIMEOUT_USEC={asked_s * 1_000_000}", "of the service manager"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from brokerctl.durations import S
+from brokerctl.durations import MS, S
 from brokerctl.errors import KernelError
 from brokerctl.kernel import pidfd, proc, scope
 from brokerctl.kernel.spawn import Child, spawn
@@ -65,10 +65,9 @@ Over = Callable[[int], None]
 class Instance:
     """The brokers of one run. `begun_ns` and `realtime_ns` are the launch by two clocks."""
 
-    def __init__(self, stage: Stage, cookie: str, *, notify: bool) -> None:
+    def __init__(self, stage: Stage, *, notify: bool) -> None:
         self._stage = stage
-        self._cookie = cookie
-        self._env = stage.environment(cookie, str(stage.folder / "notify") if notify else "")
+        self._env = stage.environment(str(stage.folder / "notify") if notify else "")
         self._poll = select.poll()
         self._readers: dict[int, tuple[Process, Said, Over]] = {}
         self._socket = self._listen(stage.folder / "notify") if notify else None
@@ -82,7 +81,7 @@ class Instance:
     def __exit__(self, *exc: object) -> None:
         """Leave no process and no descriptor behind."""
         try:
-            left = scope.kill_carriers(self._cookie.encode(), KILL_LIMIT_NS)
+            left = scope.kill_carriers(self._stage.cookie.encode(), KILL_LIMIT_NS)
         finally:
             for process, _, _ in self._readers.values():
                 process.close()
@@ -121,7 +120,7 @@ class Instance:
 
     def wait(self, limit_ns: int, told: Callable[[int, str], None]) -> None:
         """Wait until something has come, at most that long, and take it in; `told(rank, text)`: a notification."""
-        for fd, _ in self._poll.poll(max(0, -(-limit_ns // 1_000_000))):
+        for fd, _ in self._poll.poll(max(0, -(-limit_ns // MS))):
             if self._socket is not None and fd == self._socket.fileno():
                 self._hear(told)
                 continue
@@ -156,18 +155,19 @@ class Instance:
             over(process.code or 0)
 
     def _reap(self, process: Process) -> None:
-        """Its output has ended; a moment later so has it, or it is made to."""
+        """Its output has ended; a moment later so has it, or it is made to. Who survives that is not waited for."""
         ended = select.poll()
         ended.register(process.pidfd, select.POLLIN)
-        if not ended.poll(KILL_LIMIT_NS // 1_000_000):
+        if not ended.poll(KILL_LIMIT_NS // MS):
             pidfd.send(process.pidfd, signal.SIGKILL)
-        got = os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED)
+        got = os.waitid(os.P_PIDFD, process.pidfd, os.WEXITED) if ended.poll(KILL_LIMIT_NS // MS) else None
         if process is self._main:
             self._poll.unregister(process.pidfd)
         os.close(process.pidfd)
-        assert got is not None
-        killed = got.si_code != os.CLD_EXITED
-        process.code = 128 + got.si_status if killed else got.si_status
+        if got is None:
+            process.code = 128 + signal.SIGKILL
+        else:
+            process.code = got.si_status if got.si_code == os.CLD_EXITED else 128 + got.si_status
 
     def _start(self, name: str, argv: list[str], said: Said, over: Over, uri: str = "") -> Process:
         ours, theirs = os.pipe2(os.O_CLOEXEC)

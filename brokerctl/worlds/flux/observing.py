@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tarfile
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,6 @@ class Observations:
                         events = eventlog.parse(file.read().decode())
                         job = f58(int("".join(match.groups()), 16)) if match else _RESOURCES
                         found[job] = [self._placed(event) for event in events]
-        except (OSError, tarfile.TarError):
-            return found  # rc3 did not come to it
+        except (OSError, EOFError, zlib.error, tarfile.TarError):
+            return found  # rc3 did not come to it, or not to its end
         return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import shutil
 import tempfile
@@ -17,13 +18,18 @@ import msgspec
 
 from brokerctl import config
 from brokerctl.durations import S, as_text
+from brokerctl.errors import KernelError
 from brokerctl.ids import hostlist, idset
 from brokerctl.kernel import proc
 from brokerctl.model.tree import flat
-from brokerctl.worlds.flux.fit import OWN, STANDARD, fanout, has_modules
+from brokerctl.worlds.flux import kept
+from brokerctl.worlds.flux.fit import OWN, fanout, has_modules, pushed
+from brokerctl.worlds.flux.kept import Kept
 from brokerctl.worlds.live.ways import ACTOR, Ways, decode_job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokerctl.records import Command
     from brokerctl.settings import Action, Housekeeping, Perilog
     from brokerctl.worlds.contract import Resolved
@@ -35,31 +41,50 @@ export BROKERCTL_RANK="${{FLUX_URI##*local-}}"
 {before}exec {way}
 """
 _BROKER = re.compile(r"\S*/flux-broker\b")
-# After the leader; then what is left is killed.
-EXIT_TIMEOUT = "60s"
+# After the leader, what is left is killed then; it may need a minute for its goodbye, and the horizon comes first.
+EXIT_TIMEOUT = "10m"
+SOCKET_MAX = 107  # bytes in the path of a socket (unix(7))
 
 
 class Stage:
-    """The private directory of one run of one scenario; `close` removes it."""
+    """The private directory of one life of an instance; `close` removes it. KernelError where it can't be had.
+
+    Whatever descends from the instance carries `cookie` in its environment.
+    """
 
     def __init__(self, scenario: Resolved, flux: str) -> None:
         self._scenario = scenario
         self.flux = flux
-        self.folder = Path(tempfile.mkdtemp(prefix="brokerctl-"))
+        earlier = kept.restored(scenario.restored)
+        self.folder = _made(earlier)
+        self.cookie = secrets.token_hex(8) if earlier is None else earlier.cookie
+        self.earlier = {} if earlier is None else earlier.jobs  # jobs of earlier lives: label → id
         self.size = len(scenario.topology.parents)
         self._bin = self.folder / "bin"
         self._ways = Ways(scenario, self.folder)
         self.scripts: dict[str, str] = {}
         try:
-            for name in ("run", "state", "conf", "bin"):
-                (self.folder / name).mkdir(mode=0o700)
-            for spec in scenario.puppets.values():
-                self._write(spec.name)
-            self.config = self._config()
-            (self.folder / "conf" / "brokerctl.toml").write_text(self.config)
+            self._fill({} if earlier is None else earlier.state)
         except BaseException:
             self.close()
             raise
+
+    def _fill(self, state: Mapping[str, bytes]) -> None:
+        _check(self.folder, self.size)
+        for name in ("run", "state", "conf", "bin"):
+            (self.folder / name).mkdir(mode=0o700)
+        for name, data in state.items():
+            (self.folder / "state" / name).write_bytes(data)
+        for spec in self._scenario.puppets.values():
+            self._write(spec.name)
+        self.config = self._config()
+        (self.folder / "conf" / "brokerctl.toml").write_text(self.config)
+
+    def stored(self, jobs: dict[str, str]) -> dict[str, str]:
+        """What the next life begins with, once all brokers have ended. Without modules, a Flux keeps nothing."""
+        if not has_modules(self._scenario):
+            return {}
+        return Kept(str(self.folder), self.cookie, jobs, kept.files(self.folder / "state")).stored()
 
     def close(self) -> None:
         """Remove it all."""
@@ -110,17 +135,11 @@ class Stage:
     @property
     def pushes(self) -> list[str]:
         """What is pushed on the cleanup list when the leader runs, in the order in which it is pushed."""
-        texts = [action.command.text for action in self._scenario.settings.cleanup]
-        own = len(STANDARD) if self._has_standard() else 0
-        return [self.command(one.command) for one in reversed(self._scenario.settings.cleanup[: len(texts) - own])]
+        return [self.command(one.command) for one in reversed(pushed(self._scenario.settings))]
 
     def push(self, text: str) -> str:
         """The command that pushes it."""
         return f"{shlex.quote(self.flux)} admin cleanup-push {shlex.quote(text)}"
-
-    def _has_standard(self) -> bool:
-        texts = tuple(action.command.text for action in self._scenario.settings.cleanup)
-        return texts[-len(STANDARD) :] == STANDARD
 
     # ---- configuration
 
@@ -139,7 +158,9 @@ class Stage:
             lines += ["[kvs]", f'checkpoint-period = "{as_text(settings.checkpoint_period_ns)}"']
         if settings.exec_kill_timeout_ns != config.FLUX.exec_kill_timeout_ns:
             lines += ["[exec]", f'kill-timeout = "{as_text(settings.exec_kill_timeout_ns)}"']
-        if settings.cores != os.cpu_count():
+        if settings.heartbeat_timeout_ns != config.FLUX.heartbeat_timeout_ns:
+            lines += ["[heartbeat]", f'timeout = "{_or_never(settings.heartbeat_timeout_ns)}"']
+        if settings.cores != _cores():
             lines += ["[resource]", f'path = "{self._resources()}"', "noverify = true"]
         return "".join(f"{line}\n" for line in lines)
 
@@ -191,6 +212,8 @@ class Stage:
             found["broker.exit-norestart"] = str(settings.exit_norestart)
         if settings.sd_notify:
             found["broker.sd-notify"] = "1"
+        if settings.torpid_max_ns != config.FLUX.torpid_max_ns:
+            found["tbon.torpid_max"] = _or_never(settings.torpid_max_ns)
         for name, actions in (("broker.rc1_path", settings.rc1), ("broker.rc3_path", settings.rc3)):
             text = self._path(actions)
             if text is not None:
@@ -233,28 +256,65 @@ class Stage:
         ]  # fmt: skip
         return words + [self.command(action.command) for action in settings.rc2]
 
-    def environment(self, cookie: str, notify: str) -> dict[str, str]:
-        """That of the instance; all that descends from it carries the cookie."""
-        env = {**os.environ, proc.COOKIE: cookie}
+    def environment(self, notify: str) -> dict[str, str]:
+        """That of the instance."""
+        env = {**os.environ, proc.COOKIE: self.cookie}
         for name in ("FLUX_URI", "FLUX_CONF_DIR", "NOTIFY_SOCKET", "WATCHDOG_USEC"):
             env.pop(name, None)
         if notify:
             env["NOTIFY_SOCKET"] = notify
-        if not self._has_standard():
+        cleanup = self._scenario.settings.cleanup
+        if pushed(self._scenario.settings) == cleanup:
             env["FLUX_DISABLE_JOB_CLEANUP"] = "1"
         return env
 
-    def jobspec(self, text: str, cookie: str) -> bytes:
+    def jobspec(self, text: str) -> bytes:
         """A job as Flux is told of it (RFC 25)."""
         spec = decode_job(text)
         slot = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": spec.cores or 1}]}
         node: dict[str, object] = {"type": "node", "count": spec.width, "with": [slot]}
         if spec.cores is None:
             node["exclusive"] = True
-        env = {"PATH": os.environ.get("PATH", os.defpath), proc.COOKIE: cookie}
+        env = {"PATH": os.environ.get("PATH", os.defpath), proc.COOKIE: self.cookie}
         system: dict[str, object] = {"duration": 0, "environment": env, "job": {"name": spec.name}}
         if spec.ranks:
             system["constraints"] = {"ranks": [idset(spec.ranks)]}
         task = {"command": [self.command(spec.task)], "slot": "task", "count": {"per_slot": 1}}
         made = {"version": 1, "resources": [node], "tasks": [task], "attributes": {"system": system}}
         return msgspec.json.encode(made)
+
+
+def _cores() -> int:
+    """The cores that a Flux finds here by itself: those of this process, the hardware threads of one counted once."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            found.add(Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text())
+        except OSError:
+            found.add(str(cpu))
+    return len(found)
+
+
+def _or_never(limit_ns: int | None) -> str:
+    """A limit that Flux takes 0 for none of."""
+    return "0" if limit_ns is None else as_text(limit_ns)
+
+
+def _made(earlier: Kept | None) -> Path:
+    """A new directory, or that of the life before; nobody else's, if there is one of its name meanwhile."""
+    try:
+        if earlier is None:
+            return Path(tempfile.mkdtemp(prefix="brokerctl-"))
+        folder = Path(earlier.folder)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise KernelError(f"cannot make {error.filename}: {error.strerror}") from None
+    return folder
+
+
+def _check(folder: Path, size: int) -> None:
+    """Brokers have their sockets there, and shells are told commands there."""
+    if len(os.fsencode(f"{folder}/run/local-{size}")) > SOCKET_MAX:
+        raise KernelError(f"{folder}: too long a path for the sockets of brokers; expected a shorter TMPDIR")
+    if shlex.quote(str(folder)) != str(folder):
+        raise KernelError(f"{folder}: a path that a shell would take apart; expected another TMPDIR")

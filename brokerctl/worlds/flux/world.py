@@ -3,15 +3,17 @@
 It is driven as an administrator would: by its own commands, and by signals to its brokers. What came of it is kept as a
 recording, and the lines of the trace are those that the recording tells. Steps are timed by what is logged and by the
 eventlogs, as they come; the start of an action is not logged, and taken from the end of what came before it.
+
+A later life begins with the state directory of the one before, and with no process of it. Jobs of earlier lives are
+followed anew when the leader runs; what their eventlogs have of those lives is in the recording, and not told again.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Literal
 
@@ -51,7 +53,7 @@ REQUEST_NS = 5 * S
 FAULT_SIGNALS = {"crash": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 _LISTS = {"init": "rc1", "run": "rc2", "cleanup": "cleanup", "finalize": "rc3"}
 _ENDED = re.compile(r"flux-start: (\d+) \(pid \d+\) (.*)")
-RC_HANGUP = 128 + signal.SIGHUP
+HANGUP = signal.strsignal(signal.SIGHUP)  # how an action ends that was aborted and does nothing about it
 
 
 class FluxWorld:
@@ -72,9 +74,8 @@ class FluxWorld:
             raise KernelError(f"{scenario.name}: {reason}")
         stage = Stage(scenario, flux)
         try:
-            cookie = secrets.token_hex(8)
-            with Instance(stage, cookie, notify=scenario.settings.sd_notify) as instance:
-                run = _Run(stage, scenario, instance, cookie, horizon_ns)
+            with Instance(stage, notify=scenario.settings.sd_notify) as instance:
+                run = _Run(stage, scenario, instance, horizon_ns)
                 kind = run.run()
             self.recorded = run.seen.recording(stage, scenario.name)
             return run.outcome(kind, self.recorded, sink, wants)
@@ -85,11 +86,10 @@ class FluxWorld:
 class _Run:
     """One run of one scenario."""
 
-    def __init__(self, stage: Stage, scenario: Resolved, instance: Instance, cookie: str, horizon_ns: int) -> None:
+    def __init__(self, stage: Stage, scenario: Resolved, instance: Instance, horizon_ns: int) -> None:
         self._stage = stage
         self._scenario = scenario
         self._instance = instance
-        self._cookie = cookie
         self._horizon_ns = horizon_ns
         self.seen = Observations(instance.clock, lambda: instance.realtime_ns)
         self._steps = list(scenario.steps)  # those whose moment has not come yet
@@ -107,6 +107,8 @@ class _Run:
     def run(self) -> Literal["ended", "horizon"]:
         """Start it, and do what is due until it has ended or the time is up."""
         self.seen.step(f"launch: {' '.join(self._stage.as_told(word) for word in self._stage.argv())}", 0)
+        for label, job in self._stage.earlier.items():
+            self.seen.submitted(label, "in an earlier life", job)
         self._instance.launch(self._logged)
         while not self._instance.over:
             self._do_due()
@@ -128,13 +130,14 @@ class _Run:
     ) -> Outcome:
         """What the recording tells goes to the sink, and what it has not; in the log, times are milliseconds."""
         exits = {}
-        for line in numbered([*self._asked, *recording.lines(made), *self._starts]):
+        told = [line for line in recording.lines(made) if line.t_ns >= 0]  # an earlier life has told its events
+        for line in numbered([*self._asked, *told, *_begun(self._starts, told)]):
             if isinstance(line.what, Exit):
                 exits[line.rank] = line.what.code
             if wants is None or type(line.what) in wants:
                 sink(line)
         undone = tuple(step.text for step in [*self._steps, *(step for _, _, step in self._due)])
-        return Outcome(kind, self._instance.clock(), exits, undone, {fit.NOT_KEPT: ""})
+        return Outcome(kind, self._instance.clock(), exits, undone, self._stage.stored(self.seen.jobs))
 
     # ---- what comes
 
@@ -158,7 +161,8 @@ class _Run:
         if text.startswith("{"):
             event = eventlog.parse_line(text)
             self.seen.event(label, event)
-            self._see(0, JobEvent(label, label, event.name, event.context))
+            if event.t_ns >= self._instance.realtime_ns:
+                self._see(0, JobEvent(label, label, event.name, event.context))
 
     def _see(self, rank: int, what: AnyEffect) -> None:
         """Something has been told just now: what waits for it becomes due."""
@@ -174,7 +178,7 @@ class _Run:
             self._moved(rank, what)
         elif isinstance(what, Ended):
             name, _, number = what.run.partition(".")
-            if what.how != ABORTED and what.rc != RC_HANGUP:
+            if what.how not in {ABORTED, HANGUP}:
                 self._starting(rank, name, int(number) + 1)
 
     def _moved(self, rank: int, what: Moved) -> None:
@@ -182,6 +186,9 @@ class _Run:
             self._left.discard(rank)
         if what.new == "run" and rank == 0 and not self._scenario.settings.rc2:
             self._push(self._stage.pushes)
+        if what.new == "run" and rank == 0:
+            for label, job in self._stage.earlier.items():
+                self._follow(label, job)
         if what.new in _LISTS and (rank == 0 or what.new not in {"run", "cleanup"}):
             self._starting(rank, _LISTS[what.new], 0)
 
@@ -239,8 +246,8 @@ class _Run:
                 self._left.discard(rank)
 
     def _end_frozen(self) -> None:
-        """Nobody else is left: what is frozen for good is ended."""
-        if self._left and self._left <= self._frozen and 0 not in self._left:
+        """Nobody else is left, and nobody will thaw it: what is frozen for good is ended."""
+        if self._left and self._left <= self._frozen and 0 not in self._left and not self._due:
             for rank in sorted(self._left):
                 self._signal(rank, signal.SIGKILL)
 
@@ -257,13 +264,21 @@ class _Run:
         over: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask for something, and do nothing else before it is done, or takes too long."""
+        last = ""
 
-        def done(_code: int) -> None:
+        def heard(line: str) -> None:
+            nonlocal last
+            last = line
+            said(line)
+
+        def done(code: int) -> None:
             self._busy_ns = 0
+            if code:
+                self.seen.step(f"flux {argv[0]} failed, rc={code}: {self._stage.as_told(last)}")
             over()
 
         self._busy_ns = self._instance.clock() + REQUEST_NS
-        self._instance.ask(rank, argv, said, done)
+        self._instance.ask(rank, argv, heard, done)
 
     def _ask(self, rank: int, what: str, words: tuple[str, ...], puppet: str) -> bool:
         job = self.seen.jobs.get(words[0], "") if what in {"cancel", "post-event", "housekeeping-kill"} else ""
@@ -296,12 +311,28 @@ class _Run:
     def _submit(self, text: str) -> None:
         spec = decode_job(text)
         path = self._stage.folder / f"job-{spec.name}.json"
-        path.write_bytes(self._stage.jobspec(text, self._cookie))
+        path.write_bytes(self._stage.jobspec(text))
 
         def said(line: str) -> None:
             if line.startswith("ƒ"):
                 self.seen.submitted(spec.name, f"flux submit -N{spec.width} {spec.task.text}", line)
-                follow = ["job", "eventlog", "--follow", "--format=json", line]
-                self._instance.ask(0, follow, lambda event: self._event(spec.name, event))
+                self._follow(spec.name, line)
 
         self._request(0, ["job", "submit", str(path)], said)
+
+    def _follow(self, label: str, job: str) -> None:
+        """Hear of each event of a job, from its first one on."""
+        follow = ["job", "eventlog", "--follow", "--format=json", job]
+        self._instance.ask(0, follow, lambda event: self._event(label, event))
+
+
+def _begun(starts: Iterable[Line], told: Iterable[Line]) -> list[Line]:
+    """Without the starts of actions that were dropped: their list is over, and nothing was told of their end."""
+    ended, over = set[tuple[int, str]](), set[tuple[int, str]]()
+    for line in told:
+        if isinstance(line.what, Ended):
+            ended.add((line.rank, line.what.run))
+        elif isinstance(line.what, Moved) and line.what.old in _LISTS:
+            over.add((line.rank, _LISTS[line.what.old]))
+    runs = [(line, line.what.run) for line in starts if isinstance(line.what, Start)]
+    return [line for line, run in runs if (line.rank, run) in ended or (line.rank, run.partition(".")[0]) not in over]

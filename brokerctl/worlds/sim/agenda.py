@@ -1,26 +1,37 @@
-"""What happens when, in virtual time: a heap of entries, the timers of every rank, and how much of it is work."""
+"""What happens when, in virtual time: entries by their time, the timers of every rank, and how much of it is work."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from brokerctl.records import Fired
 
+Entry = tuple[int, int, Any]  # order, rank, item
+
 
 class Agenda:
-    """Entries are (time, order, rank, item), in the order in which they were made where times are equal.
+    """Entries come by time, and in the order in which they were made where times are equal.
 
     `pending` counts those that are work: neither dropped, nor reminders, nor kept for a frozen rank. None left means
-    that nothing can happen any more.
+    that nothing can happen any more. Thousands of ranks do the same at the same time, so times are few.
     """
 
-    __slots__ = ("_dropped", "_heap", "_idle", "_kept", "_order", "_timers", "now_ns", "pending")
+    __slots__ = (
+        "_at", "_dropped", "_entries", "_idle", "_kept", "_order", "_place", "_time_ns", "_timers", "_times", "now_ns",
+        "pending",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.now_ns = 0
         self.pending = 0
-        self._heap: list[tuple[int, int, int, Any]] = []
+        self._times: list[int] = []  # a heap: those to come
+        self._at: dict[int, list[Entry]] = {0: []}
+        self._time_ns = 0  # whose entries are taken, and how many of them have been
+        self._entries = self._at[0]
+        self._place = 0
         self._order = 0
         self._dropped: set[int] = set()
         self._idle: set[int] = set()  # entries that are no work, timers apart
@@ -34,7 +45,13 @@ class Agenda:
             self.pending += 1
         elif type(item) is not Fired:
             self._idle.add(order)
-        heappush(self._heap, (self.now_ns + delay_ns, order, rank, item))
+        time_ns = self.now_ns + delay_ns
+        entries = self._at.get(time_ns)
+        if entries is None:
+            self._at[time_ns] = [(order, rank, item)]
+            heappush(self._times, time_ns)
+        else:
+            entries.append((order, rank, item))
         return order
 
     def drop(self, rank: int, order: int, *, work: bool = True) -> None:
@@ -59,11 +76,14 @@ class Agenda:
     def next(self) -> tuple[int, Any] | None:
         """The next entry, (rank, item), whose time is `now_ns` then; None where nothing is pending."""
         while self.pending:
-            time_ns, order, rank, item = heappop(self._heap)
+            if self._place == len(self._entries):
+                self._turn()
+            order, rank, item = self._entries[self._place]
+            self._place += 1
             if order in self._dropped:
                 self._dropped.remove(order)
                 continue
-            self.now_ns = time_ns
+            self.now_ns = self._time_ns
             work = not self._idle or order not in self._idle
             if type(item) is Fired:
                 work = self._timers[rank, item.timer][1]
@@ -76,6 +96,13 @@ class Agenda:
             return rank, item
         return None
 
+    def _turn(self) -> None:
+        """Go on to the next time."""
+        del self._at[self._time_ns]
+        self._time_ns = heappop(self._times)
+        self._entries = self._at[self._time_ns]
+        self._place = 0
+
     def freeze(self, rank: int) -> None:
         """From now on keep what is meant for that rank."""
         self._kept.setdefault(rank, {})
@@ -86,12 +113,22 @@ class Agenda:
 
     def thaw(self, rank: int) -> None:
         """What was kept for that rank happens now, in its order."""
-        for order, (item, work) in self._kept.pop(rank, {}).items():
-            self.pending += work
-            heappush(self._heap, (self.now_ns, order, rank, item))
+        kept = self._kept.pop(rank, {})
+        self.pending += sum(work for _, work in kept.values())
+        again = [(order, rank, item) for order, (item, _) in kept.items()]
+        self._entries[self._place :] = sorted(again + self._entries[self._place :], key=itemgetter(0))
 
     def forget(self, rank: int) -> None:
         """The rank is no more: what was kept for it never happens, nor do its timers."""
         kept = self._kept.pop(rank, {})
         if kept:
             self._timers = {key: armed for key, armed in self._timers.items() if armed[0] not in kept}
+
+    def renew(self, rank: int) -> None:
+        """A rank that is no more has another life: nothing happens in it that was meant for the last one."""
+        self._entries[: self._place] = []
+        self._place = 0
+        for order, whose, item in chain.from_iterable(self._at.values()):
+            if whose == rank and order not in self._dropped:
+                work = self._timers.pop((rank, item.timer))[1] if type(item) is Fired else order not in self._idle
+                self.drop(rank, order, work=work)

@@ -30,7 +30,7 @@ class Links:
         self.closed: set[int] = set()
         self.child_knows: set[int] = set()
         self.parent_knows: set[int] = set()
-        self.half_open: set[int] = set()
+        self.half_open: dict[int, int] = {}  # since when
         self.slow: dict[int, int] = {}
 
     def between(self, rank: int, neighbour: int) -> int:
@@ -57,7 +57,7 @@ class Links:
 
     def heal(self, link: int) -> None:
         """What was half-open or slow is as before; what an end knows as closed stays so."""
-        self.half_open.discard(link)
+        self.half_open.pop(link, None)
         self.slow.pop(link, None)
         if link not in self.child_knows and link not in self.parent_knows:
             self.closed.discard(link)

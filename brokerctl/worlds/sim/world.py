@@ -90,6 +90,7 @@ class Life:
         self.stored = dict(scenario.restored)
         self._exits: dict[int, int] = {}
         self._crashed: set[int] = set()
+        self._frozen: dict[int, int] = {}  # since when
         self._torpid: set[int] = set()  # told as silent to their parents
         self._carry: dict[type[Effect], Callable[[int, Any], None]] = {
             Arm: self._arm,
@@ -251,19 +252,21 @@ class Life:
         if rank == 0:
             self.stored[order.key] = order.value
 
+    def _notify(self, rank: int, order: Notify) -> None:
+        if rank == 0 and self._service is not None:
+            self._service.notified("main", order.text)
+
     def _exit(self, rank: int, order: Exit) -> None:
         self._exits[rank] = order.code
         self._gone(rank, order.code << 8)
 
     # ---- losses
 
-    def _notify(self, rank: int, order: Notify) -> None:
-        if rank == 0 and self._service is not None:
-            self._service.notified("main", order.text)
-
     def _gone(self, rank: int, status: int) -> None:
         """A broker process has ended, with that wait status: whoever is still connected to it will notice."""
         self.agenda.forget(rank)
+        self._frozen.pop(rank, None)
+        self._torpid.discard(rank)
         if rank == 0 and self._service is not None:
             self._service.ended(MAIN, status)
         parent = self._links.parents[rank]
@@ -331,9 +334,9 @@ class Life:
                 self.restart(rank)
             case "slow":
                 links.slow[rank] = delay_ns
-            case "half-open":
-                links.half_open.add(rank)
-                self._silence(rank, lambda: rank in links.half_open)
+            case "half-open" if rank not in links.half_open:
+                links.half_open[rank] = since_ns = self.agenda.now_ns
+                self._silence(rank, lambda: links.half_open.get(rank) == since_ns)
             case "cut":
                 self._cut(rank)
             case "heal":
@@ -357,14 +360,21 @@ class Life:
     def freeze(self, rank: int) -> None:
         """A broker is stopped (SIGSTOP)."""
         agenda, links = self.agenda, self._links
+        if rank in self._frozen:
+            return
         agenda.freeze(rank)
+        self._frozen[rank] = since_ns = agenda.now_ns
+
+        def is_silent() -> bool:
+            return self._frozen.get(rank) == since_ns
+
         for child in self._tree.children[rank]:
-            self._silence(child, lambda: agenda.is_frozen(rank))
+            self._silence(child, is_silent)
         torpid_ns = self._scenario.settings.torpid_max_ns
         if rank and torpid_ns is not None:
 
             def torpid() -> None:
-                if agenda.is_frozen(rank) and rank not in links.closed:
+                if is_silent() and rank not in links.closed:
                     self._torpid.add(rank)
                     self._deliver(links.parents[rank], Torpid(rank, torpid_ns))
 
@@ -373,6 +383,7 @@ class Life:
     def thaw(self, rank: int) -> None:
         """A broker that was stopped goes on."""
         self.agenda.thaw(rank)
+        self._frozen.pop(rank, None)
         if rank in self._torpid and rank not in self._links.closed:
             self.agenda.push(0, self._links.parents[rank], Responsive(rank), work=False)
         self._torpid.discard(rank)
@@ -383,6 +394,7 @@ class Life:
         self._crashed.discard(rank)
         self._exits.pop(rank, None)
         self.processes.orphan(rank)
+        agenda.renew(rank)
         links.reopen(rank)
         self._nodes[rank] = Node(rank, self._scenario.settings, self._tree)
         agenda.push(0, rank, Booted())

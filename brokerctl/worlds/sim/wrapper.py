@@ -183,7 +183,9 @@ class Wrapper:
         match order.what:
             case "peers":
                 text = node.overlay.describe_peers() if node.overlay.peers else ""
-                blame = sorted(self._holding_cleanup(node) if node.broker.state is State.CLEANUP else self._to_blame(node))
+                blame = sorted(
+                    self._holding_cleanup(node) if node.broker.state is State.CLEANUP else self._to_blame(node)
+                )
                 return Peers(
                     text, tuple(Holding(rank, node.tree.host(rank), severs=_severed(node, rank)) for rank in blame)
                 )

@@ -1,14 +1,16 @@
 """What a real Flux can be made to act out, and the reason where it can't; known before anything is started."""
 
 import tomllib
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from brokerctl import config
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario.format import Scenario, ScenarioFile
 from brokerctl.scenario.resolve import resolve
-from brokerctl.worlds.flux import fit
+from brokerctl.worlds.flux import fit, kept
 from tests.conformance.pairs import HERE as CONFORMANCE
 
 
@@ -19,12 +21,13 @@ def there_is_a_flux(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def reason(text, policy=None, **more):
-    text = 'about = "x"\n' + text
-    file = config.validate(tomllib.loads(text), ScenarioFile, "x")
-    from pathlib import Path
+def resolved_of(text, policy=None):
+    file = config.validate(tomllib.loads('about = "x"\n' + text), ScenarioFile, "x")
+    return resolve(Scenario(name="x", path=Path("x"), file=file), policy)
 
-    return fit.unfit(resolve(Scenario(name="x", path=Path("x"), file=file, **more), policy))
+
+def reason(text, policy=None):
+    return fit.unfit(resolved_of(text, policy))
 
 
 PUPPET = "cleanup = [{ puppet = 'p' }]\n[puppet.p]\n"
@@ -52,6 +55,11 @@ def test_nearly_all_recorded_runs_can_be():
         ),
         (PUPPET + "asks = 'queue-idle'", "puppet p asks a broker of ours for queue-idle"),
         (PUPPET + "start = 'not-found'", "puppet p: a shell starts it, and says in words of its own why it can't"),
+        ("rc2 = {puppet='p'}\n[puppet.p]\nstart = 'not-found'", ""),  # which a broker starts without a shell
+        (
+            "rc2 = {puppet='p'}\ncleanup = [{puppet='q'}]\n[puppet.p]\nstart = 'not-executable'\n[puppet.q]",
+            "puppet p: cleanup actions are pushed by the rc2, and this one can't be started",
+        ),
         (
             PUPPET + "command = 'flux queue idle'\nruns = 'forever'",
             "puppet p: Flux's own `flux queue idle` does not do that",
@@ -69,7 +77,11 @@ def test_nearly_all_recorded_runs_can_be():
             "[instance]\nsize = 2\n[[fault]]\nat = 'run'\ndo = 'crash'\nranks = '1'",
             "losses are noticed by heartbeats, which are one of Flux's modules",
         ),
-        ("[attrs]\n'broker.output-grace' = '1s'", "a Flux has no setting for output_grace_ns"),
+        ("[attrs]\n'broker.output-grace' = '1s'", "a Flux has no setting for broker.output-grace"),
+        ("[attrs]\n'heartbeat.timeout' = '4s'\n'tbon.torpid_max' = '5.1s'", ""),
+        ("[attrs]\n'heartbeat.timeout' = 'none'\n'tbon.torpid_max' = 'none'", ""),
+        ("[attrs]\n'heartbeat.timeout' = '3.9s'", "a Flux has no heartbeat.timeout below 4s"),
+        ("[attrs]\n'tbon.torpid_max' = '5s'", "a Flux has a tbon.torpid_max of more than 5s"),
     ],
 )
 def test_the_reason_is_told(text, expected):
@@ -81,11 +93,10 @@ def test_another_policy_is_none_of_flux():
     assert reason("", "hardened").endswith(" more")
 
 
-def test_a_later_life_can_not_be():
-    assert (
-        reason("", restored={fit.NOT_KEPT: ""})
-        == "a later life begins with what an earlier one has stored, and that is not kept here"
-    )
+def test_a_life_that_begins_with_what_an_earlier_one_has_kept_has_modules_too():
+    resolved = resolved_of(PUPPET)
+    assert not fit.has_modules(resolved)
+    assert fit.has_modules(msgspec.structs.replace(resolved, restored={kept.KEY: ""}))
 
 
 def test_without_a_flux_nothing_can_be(monkeypatch):

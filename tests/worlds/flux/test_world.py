@@ -8,7 +8,7 @@ import pytest
 from brokerctl import cli
 from brokerctl.errors import KernelError
 from brokerctl.logs import recording
-from brokerctl.records import Signal, Start
+from brokerctl.records import JobEvent, Signal, Start
 from brokerctl.scenario import compare, runner
 from brokerctl.scenario import format as scenario_format
 from brokerctl.scenario.observed import observed
@@ -48,6 +48,98 @@ def test_a_real_flux_does_what_is_simulated_and_its_recording_joins_the_recorded
     assert compare.differ(observed(recording.lines(real), size), observed(model, size)) is None
     told = path.read_text() + real.log
     assert not any(here in told for here in (str(tmp_path), sys.executable, str(ROOT), shutil.which("flux"), "libexec"))
+
+
+LIVES = [
+    "23-restart-after-05",  # what was told as finished is not run again
+    "48-restart-pending-job",  # what waited is run
+]
+
+
+@pytest.mark.slow
+@pytest.mark.needs_flux
+@pytest.mark.parametrize("name", LIVES)
+def test_a_life_begins_with_what_the_one_before_has_left_and_the_last_one_is_recorded(name, tmp_path):
+    scenario = scenario_format.load(SCENARIOS / f"{name}.toml")
+    path, lines, model = tmp_path / f"{name}.json", [], []
+    sets = ["broker.cleanup-timeout=8s"]  # the recorded 3s are short for a machine that is busy
+    result = runner.run(scenario, "flux", sets=sets, sink=lines.append, record=path)
+    assert result.status == "passed", result.failures
+    runner.run(scenario, "sim", sets=sets, sink=model.append)
+    size = scenario.file.instance.size
+    found = compare.differ(observed(lines, size), observed(model, size))
+    assert found is None, compare.in_one_line(found)
+    for rank in range(size):
+        assert [line.n for line in lines if line.rank == rank] == list(range(sum(line.rank == rank for line in lines)))
+    last = recording.lines(recording.read(path))
+    assert compare.differ(observed(last, size), observed(pairs.simulated(scenario), size)) is None
+    assert last[0].t_ns < 0  # events of the lives before
+
+
+CURED = """
+about = "a job is stuck over a restart, until somebody posts the missing event (FLUX.md 60, 61)"
+
+[attrs]
+"broker.cleanup-timeout" = "4s"
+
+[puppet.task]
+runs = "0.1s"
+
+[puppet.epilog]
+runs = "forever"
+
+[perilog.epilog]
+puppet = "epilog"
+
+[[run]]
+
+[[run.job]]
+name = "j"
+at = "run"
+puppet = "task"
+
+[[run.step]]
+at = "j epilog-start + 0.1s"
+do = "sigterm"
+
+[run.expect]
+events.j = ["epilog-start"]
+never = ["j epilog-finish"]
+
+[[run]]
+
+[[run.step]]
+at = "run + 0.1s"
+do = "post-event j epilog-finish description=job-manager.epilog status=0"
+
+[[run.step]]
+at = "j clean + 0.1s"
+do = "sigterm"
+
+[run.expect]
+log = ["restart: 1 running jobs"]
+events.j = ["epilog-finish", "free", "clean"]
+never = ["j epilog-start", "j submit"]
+"""
+
+
+@pytest.mark.needs_flux
+def test_steps_and_moments_speak_of_jobs_of_earlier_lives_whose_events_are_told_once(tmp_path):
+    (tmp_path / "x.toml").write_text(CURED)
+    lines = []
+    result = runner.run(scenario_format.load(tmp_path / "x.toml"), "flux", sink=lines.append)
+    assert result.status == "passed", result.failures
+    names = [line.what.name for line in lines if isinstance(line.what, JobEvent)]
+    assert names.count("submit") == names.count("epilog-start") == names.count("clean") == 1
+
+
+@pytest.mark.needs_flux
+def test_a_broken_expectation_of_a_later_life_is_told(tmp_path, capsys):
+    path = tmp_path / "x.toml"
+    life = '[[run]]\n[[run.step]]\nat = "run"\ndo = "sigterm"\n[run.expect]\nexit = {}\n'
+    path.write_text(f'about = "x"\n{life.format(0)}{life.format(3)}')
+    assert cli.main(["test", "--world", "flux", str(path)]) == 1
+    assert "expect.exit: life 2: expected exit code 3, got 0" in capsys.readouterr().out
 
 
 @pytest.mark.needs_flux
