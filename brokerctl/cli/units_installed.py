@@ -144,7 +144,7 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: {error.strerror}; expected a directory") from None
     if not stat.S_ISDIR(found.st_mode):
         raise UsageError(f"{folder}: is no directory")
-    if why := trust.untrusted(found, {0, os.geteuid()}, sticky=True):
+    if why := trust.untrusted(found, (0, os.geteuid()), sticky=True):
         raise UsageError(f"{folder}: {why}; expected a directory that only its owner, you or root, can write to")
 
 
@@ -201,7 +201,7 @@ def exposed(*paths: Path) -> list[str]:
     for path in paths:
         real = path.resolve()
         for part in (*reversed(path.absolute().parents), path, *reversed(real.parents), real):
-            if why := trust.untrusted(part.stat(), {0, os.geteuid()}, sticky=True):
+            if why := trust.untrusted(part.stat(), (0, os.geteuid()), sticky=True):
                 found[str(part)] = f"{part}: {why}: who can write there decides what root runs"
     return list(found.values())
 

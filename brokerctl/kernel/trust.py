@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def untrusted(found: os.stat_result, owners: Collection[int] = (0,), *, sticky: bool = False) -> str:
+def untrusted(found: os.stat_result, owners: tuple[int, ...] = (0,), *, sticky: bool = False) -> str:
     """Why others may write it, in words: `belongs to uid 1000`, `has mode 0777`; "" where nobody but an owner may.
 
     `sticky`: in a sticky directory what is there stays its owner's, which is enough for what exists already.

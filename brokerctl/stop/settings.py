@@ -92,7 +92,7 @@ def _opened(path: str) -> Iterator[int]:
 def _check(found: os.stat_result, where: str, *, last: bool) -> None:
     if last and not stat.S_ISREG(found.st_mode):
         raise ConfigError(f"{where}: is no regular file")
-    if why := untrusted(found, {0, os.geteuid()}, sticky=True):
+    if why := untrusted(found, (0, os.geteuid()), sticky=True):
         raise ConfigError(f"{where}: {why}; expected that only root may write it: it tells root's hook what to run")
 
 

@@ -14,7 +14,7 @@ def made(mode, uid=0):
 def test_what_only_its_owner_may_write_is_trusted_where_the_owner_is(kind):
     assert untrusted(made(kind | 0o755)) == ""
     assert untrusted(made(kind | 0o755, uid=1000)) == "belongs to uid 1000"
-    assert untrusted(made(kind | 0o755, uid=1000), {0, 1000}) == ""
+    assert untrusted(made(kind | 0o755, uid=1000), (0, 1000)) == ""
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o720])

@@ -26,6 +26,7 @@ CODES = {
     "stuck-cleanup": {3},
     "frozen-follower": {3},
     "hole-p-with": {3},
+    "stuck-epilog-shed-in-cleanup": {3},
     "stalled-finalize": {75},
 }
 
