@@ -1,7 +1,7 @@
 """`python -m tests.bench`: speed and memory against goals and peers, as a table.
 
     --quick           fewer runs, smaller sizes: minutes instead of an hour
-    --only NAME       one of startup, stop, overshoot, simulate, size, tree, heartbeat, perilog; may be repeated
+    --only NAME       one of startup, stop, overshoot, simulate, size, tree, heartbeat, perilog, flux; may be repeated
     --stops N         stops of the overshoot bench (1000; 20 with --quick)
     --runs N          runs of everything else (10)
     --json            JSON instead of the table
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from tests.bench import heartbeats, overshoot, perilog, simulated, startup, stops, trees
+from tests.bench import flux, heartbeats, overshoot, perilog, simulated, startup, stops, trees
 from tests.bench.measure import Options, Row, machine
 
 ITEMS: Mapping[str, Callable[[Options], list[Row]]] = {
@@ -32,6 +32,7 @@ ITEMS: Mapping[str, Callable[[Options], list[Row]]] = {
     "tree": trees.measure,
     "heartbeat": heartbeats.measure,
     "perilog": perilog.measure,
+    "flux": flux.measure,
 }
 MARKS = re.compile(r"(<!-- bench -->\n).*?(<!-- end bench -->\n)", re.DOTALL)
 
