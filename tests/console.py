@@ -176,3 +176,15 @@ def alike(expected: str, got: str) -> bool:
         expected, got = pattern.sub(word, expected), pattern.sub(word, got)
     pattern = re.sub(r"^…\\\n", "(?s:.*)", re.escape(expected), flags=re.MULTILINE).replace("…", ".*")
     return re.fullmatch(pattern, got) is not None
+
+
+def alike_in_any_order(expected: str, got: str) -> bool:
+    """The same of a journal, where each writer's lines come by a way of their own and may change places."""
+    shown, left = expected.splitlines(), got.splitlines()
+    for line in shown:
+        if line != "…":
+            found = next((one for one in left if alike(line, one)), None)
+            if found is None:
+                return False
+            left.remove(found)
+    return not left or "…" in shown

@@ -67,6 +67,23 @@ def test_codes_and_counts_may_not_differ(shown, printed):
     assert not console.alike(shown, printed)
 
 
+@pytest.mark.parametrize(
+    ("printed", "same"),
+    [
+        ("Stopping a...\nended 2.0s\n", True),
+        ("ended 1.0s\nStopping a...\n", True),
+        ("ended 1.0s\n", False),
+        ("ended 1.0s\nStopping a...\nmore\n", False),
+        ("ended 1.0s\nStopping b...\n", False),
+    ],
+)
+def test_lines_of_a_journal_may_change_places_and_nothing_else(printed, same):
+    assert console.alike_in_any_order("Stopping a...\nended 1.0s\n", printed) is same
+    assert console.alike_in_any_order("…\nStopping a...\nended 1.0s\n", f"{printed}before\n") is (
+        same or "more" in printed
+    )
+
+
 def made(text):
     return set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE))
 
