@@ -10,6 +10,7 @@ import os
 import sys
 
 from brokerctl.errors import BrokerctlError, ConfigError
+from brokerctl.kernel import stdio
 from brokerctl.perilog import endings, failure, processes, settings
 from brokerctl.perilog.names import KINDS
 from brokerctl.perilog.rundir import Rundir
@@ -18,7 +19,7 @@ from brokerctl.perilog.rundir import Rundir
 def main(argv: list[str]) -> int:
     """React to the failure, unless a helper has this run; returns the exit code."""
     processes.hold_signals()
-    processes.open_standard_streams()
+    stdio.open_standard_streams()
     if len(argv) != 2 or argv[0] not in KINDS or "/" in argv[1]:
         print("usage: python -I -m brokerctl.perilog.ended prolog|epilog|housekeeping INSTANCE", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ import os
 import time
 
 from brokerctl.errors import BrokerctlError, UsageError
+from brokerctl.kernel import stdio
 from brokerctl.perilog import endings, environment, manager, names, processes
 from brokerctl.perilog.endings import Ending
 from brokerctl.perilog.rundir import Rundir
@@ -39,7 +40,7 @@ def executable(kind: str) -> NoReturn:
 def main(kind: str) -> int:
     """Run one kind; returns the exit code. Whatever goes wrong is one line on stderr, and never a traceback."""
     processes.hold_signals()
-    processes.open_standard_streams()
+    stdio.open_standard_streams()
     unit = f"flux-{kind}@"
     look = ""
     chosen = Settings(kind)

@@ -49,15 +49,6 @@ def hold_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored would take the children's status with it
 
 
-def open_standard_streams() -> None:
-    """What was closed when we were started must not become a file of the run, which our own words would end up in."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-
-
 def die_of(signum: int) -> None:
     """End this process as the signal would have done that told it to stop."""
     signal.signal(signum, signal.SIG_DFL)
