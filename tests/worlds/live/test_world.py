@@ -123,7 +123,8 @@ def test_the_same_draws_are_made_as_in_the_simulator():
     simulated = facts(run(made, SimWorld())[1], Ended)
     assert [fact.run for fact in ended] == [fact.run for fact in simulated]
     for real, drawn in zip(ended, simulated, strict=True):
-        assert drawn.held_ns <= real.held_ns < drawn.held_ns + 2 * S
+        # It began when its broker learned so, which may be later than it did.
+        assert drawn.held_ns - S // 10 <= real.held_ns < drawn.held_ns + 2 * S
 
 
 def test_the_horizon_ends_everything():
