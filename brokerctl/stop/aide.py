@@ -1,7 +1,7 @@
 """The process that the helper of a stop is: forked from the core's, with two pipes to it.
 
-It is lean, so that the first one can be begun before anything else is imported: it has the time of the core's own
-start, a third of a healthy stop's cost, for what it will surely be asked.
+It is lean, so that the first one can be begun before the core imports what it needs itself: the helper has the time of
+the core's own start for what it will surely be asked.
 """
 
 from __future__ import annotations
